@@ -1,0 +1,1 @@
+"""The demonstrations: a configuration, a generator, a problem, metrics and figures each."""

@@ -1,0 +1,24 @@
+"""Laws of the stochastic weights. They know weight vectors only: no ODE, no data, no files."""
+
+from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Draw, Reference
+from langenode.posteriors.bottleneck import Bottleneck, bottleneck
+from langenode.posteriors.empirical import Empirical
+from langenode.posteriors.gaussian import Gaussian, gaussian
+from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
+
+__all__ = [
+    "AbstractPosterior",
+    "AbstractVariational",
+    "Bottleneck",
+    "Draw",
+    "Empirical",
+    "Gaussian",
+    "Langevin",
+    "Reference",
+    "bottleneck",
+    "gaussian",
+    "graded_grid",
+    "langevin",
+    "paper_langevin",
+    "uniform_grid",
+]

@@ -1,0 +1,1 @@
+"""Data generators: a parameter record and `simulate(parameters, num, key=...)` each."""

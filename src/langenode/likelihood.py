@@ -1,0 +1,181 @@
+"""How observations scatter about the model: Gaussian noise, a mixture of modes, or noise correlated in time.
+
+    p(y_j | w) = prod_k sum_l alpha_l N(y_jk; f_jk(w), sigma_kl),    sigma^2 = sigma_data^2 + sigma_MLE^2
+
+(paper, section 3, with the kernel's normaliser 1 / (sqrt(2 pi) sigma) per output.) sigma_data is the spread of
+replicates of one condition, sigma_MLE the distance of their mean from the fitted model; or sigma is given, or a
+weight of the model.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Bool, Float
+from langenode.data import Dataset
+
+# A noise scale is never below this fraction of the output's own spread: replicates may coincide (a common start).
+SMALLEST_RELATIVE_SIGMA = 1e-3
+
+
+class Likelihood(eqx.Module):
+    """Noise of the observations, stored for every trajectory of a data set.
+
+    `sigma` is None where the model carries the noise scale as a weight, `model.log_noise`. `correlation_time` is the
+    decay time of the noise's memory, `corr(t, t') = exp(-|t - t'| / correlation_time)`, or None for independent
+    noise.
+    """
+
+    sigma: Float[Array, "mode traj time out"] | None
+    mode_weights: Float[Array, " mode"]
+    correlation_time: Float[Array, ""] | None = None
+
+    def __check_init__(self):
+        if self.correlation_time is not None and self.mode_weights.shape[0] > 1:
+            raise ValueError(
+                "correlated noise needs one mode, since a mixture is taken at each time; "
+                f"got {self.mode_weights.shape[0]} modes; drop one of the two options"
+            )
+
+    def select(self, index: Array) -> "Likelihood":
+        """The noise of some of the trajectories."""
+        if self.sigma is None:
+            return self
+        return eqx.tree_at(lambda noise: noise.sigma, self, self.sigma[:, index])
+
+    def log_density(
+        self,
+        predictions: Float[Array, "sample traj time out"],
+        outputs: Float[Array, "traj time out"],
+        mask: Bool[Array, "traj time out"],
+        times: Float[Array, "traj time"],
+        log_noise: Float[Array, "sample out"] | None = None,
+    ) -> Float[Array, "sample traj"]:
+        """Log density of every trajectory under every sample; missing cells count for nothing."""
+        if self.sigma is not None:
+            sigma = self.sigma[:, None]
+        elif log_noise is not None:
+            sigma = jnp.exp(log_noise)[None, :, None, None, :]
+        else:
+            raise ValueError("noise must be given or inferred; got neither; set sigma, or give the model log_noise")
+        sigma = jnp.where(mask, sigma, 1.0)
+        standard = jnp.where(mask, outputs - predictions, 0.0) / sigma
+        if self.correlation_time is not None:
+            return _correlated_log_density(standard[0], sigma[0], mask, times, self.correlation_time)
+        cells = jnp.where(mask, -0.5 * standard**2 - jnp.log(sigma) - 0.5 * jnp.log(2.0 * jnp.pi), 0.0)
+        per_time = cells.sum(-1)
+        if self.mode_weights.shape[0] == 1:
+            return per_time[0].sum(-1)
+        mixture = jax.nn.logsumexp(per_time + jnp.log(self.mode_weights)[:, None, None, None], axis=0)
+        return jnp.where(mask.any(-1), mixture, 0.0).sum(-1)
+
+
+def _correlated_log_density(standard, sigma, mask, times, correlation_time):
+    """Noise with an exponential memory is a Markov chain, also over irregular times and across missing cells."""
+    shape = jnp.broadcast_shapes(standard.shape, mask.shape)
+    standard = jnp.broadcast_to(standard, shape)
+    log_sigma = jnp.broadcast_to(jnp.log(sigma), shape)
+
+    def observe(carry, cell):
+        last_value, last_time, seen, total = carry
+        value, log_scale, observed, time = cell
+        gap = jnp.where(seen, time - last_time, correlation_time)
+        # Where the cell is not observed the gap may be zero; any positive number will do there.
+        gap = jnp.where(observed, gap, correlation_time)
+        rho = jnp.where(seen, jnp.exp(-gap / correlation_time), 0.0)
+        variance = 1.0 - rho**2
+        term = -0.5 * (value - rho * last_value) ** 2 / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance) - log_scale
+        keep = lambda new, old: jnp.where(observed, new, old)  # noqa: E731
+        carry = (keep(value, last_value), keep(time, last_time), seen | observed, total + keep(term, 0.0))
+        return carry, None
+
+    def lead(x):
+        return jnp.moveaxis(jnp.broadcast_to(x, shape), -2, 0)
+
+    cells = (lead(standard), lead(log_sigma), lead(mask), lead(times[..., None]))
+    zeros = jnp.zeros_like(cells[0][0])
+    start = (zeros, zeros, jnp.zeros_like(cells[2][0]), zeros)
+    (_, _, _, total), _ = jax.lax.scan(observe, start, cells)
+    return total.sum(-1)
+
+
+def given_noise(sigma: float | Sequence[float] | np.ndarray, data: Dataset) -> Likelihood:
+    """Noise of known scale: one number, one for each output, or one for every cell."""
+    full = np.broadcast_to(np.asarray(sigma, float), data.outputs.shape)
+    if not (np.all(np.isfinite(full)) and np.all(full[data.mask] > 0)):
+        raise ValueError(
+            "a given noise scale must be positive and finite; got one that is not; give standard deviations"
+        )
+    return Likelihood(jnp.asarray(full)[None], jnp.ones(1))
+
+
+def inferred_noise() -> Likelihood:
+    """Noise whose scale is a weight of the model, `log_noise`."""
+    return Likelihood(None, jnp.ones(1))
+
+
+def noise_from_replicates(
+    data: Dataset,
+    fitted: np.ndarray,
+    *,
+    num_modes: int = 1,
+    membership: np.ndarray | None = None,
+    seed: int = 0,
+) -> Likelihood:
+    """sigma^2 = sigma_data^2 + sigma_MLE^2 per condition, time, output and mode; mode weights by counting.
+
+    `fitted` are the MLE's outputs for every trajectory, (traj, time, out). `membership` numbers each trajectory's
+    mode where a rule is known; otherwise k-means on the trajectories finds it. A cell with fewer than two replicates
+    has no sigma_data of its own: it takes the rms of all residuals.
+    """
+    residual = np.where(data.mask, data.outputs - fitted, 0.0)
+    modes = np.zeros(data.num_trajectories, int)
+    if membership is not None:
+        modes, num_modes = np.asarray(membership, int), int(np.max(membership)) + 1
+    elif num_modes > 1:
+        modes = mode_membership(data, num_modes, seed=seed)
+    pooled = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
+    sigma = np.empty((num_modes, *data.outputs.shape))
+    for mode in range(num_modes):
+        for condition in range(data.num_conditions):
+            here = data.condition == condition
+            rows = here & (modes == mode)
+            sigma[mode, here] = _replicate_sigma(residual[rows], data.mask[rows], pooled)
+    spread = np.sqrt(np.mean(pooled**2)) or 1.0
+    sigma = np.maximum(sigma, SMALLEST_RELATIVE_SIGMA * spread)
+    counts = np.bincount(modes, minlength=num_modes)
+    return Likelihood(jnp.asarray(sigma), jnp.asarray(counts / counts.sum()))
+
+
+def _replicate_sigma(residual: np.ndarray, mask: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+    """sigma per time and output from the residuals of one condition's replicates."""
+    count = mask.sum(0)
+    mean = residual.sum(0) / np.maximum(count, 1)
+    variance = (np.where(mask, residual - mean, 0.0) ** 2).sum(0) / np.maximum(count - 1, 1)
+    return np.where(count >= 2, np.sqrt(variance + mean**2), pooled)
+
+
+def mode_membership(data: Dataset, num_modes: int, *, seed: int) -> np.ndarray:
+    """Number of each trajectory's mode, by k-means on whole trajectories; mode 0 has the lowest mean output."""
+    from scipy.cluster.vq import kmeans2
+
+    count = np.maximum(data.mask.sum(0), 1)
+    mean = data.outputs.sum(0) / count
+    scale = np.sqrt((np.where(data.mask, data.outputs - mean, 0.0) ** 2).sum((0, 1)) / data.mask.sum((0, 1))) + 1e-300
+    points = np.where(data.mask, (data.outputs - mean) / scale, 0.0).reshape(data.num_trajectories, -1)
+    centres, labels = kmeans2(points, num_modes, minit="++", rng=np.random.default_rng(seed))
+    rank = np.argsort(np.argsort(centres.mean(1)))
+    return rank[labels]
+
+
+def estimate_correlation_time(residual: np.ndarray, mask: np.ndarray, times: np.ndarray) -> float:
+    """Decay time of the residuals' memory from their correlation at neighbouring times."""
+    both = mask[:, 1:] & mask[:, :-1]
+    product = (residual[:, 1:] * residual[:, :-1])[both].mean()
+    power = 0.5 * ((residual[:, 1:] ** 2)[both].mean() + (residual[:, :-1] ** 2)[both].mean())
+    gap = np.broadcast_to(np.diff(times, axis=1)[..., None], both.shape)[both].mean()
+    correlation = np.clip(product / power, 1e-6, 1.0 - 1e-6)
+    return float(-gap / np.log(correlation))

@@ -1,0 +1,223 @@
+"""The point the sampler starts from: maximum likelihood, and Gauss-Newton references about it.
+
+Algorithm 1, line 1. The reference says where and how wide the chain is without control; it must be near enough that the
+control has little to do, and is never so good that the sampler would have nothing to prove: per weight scales for
+`population`, the Laplace covariance for `posterior`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from langenode._types import Array, Float
+from langenode.data import Batch, Dataset
+from langenode.likelihood import Likelihood
+from langenode.partition import Partition
+from langenode.posteriors import Reference
+from langenode.priors import GaussianPrior
+
+# Above this many weights the Laplace covariance is kept as its diagonal.
+LARGEST_FULL_COVARIANCE = 256
+
+
+class PointFit(NamedTuple):
+    """A fitted model and the loss along the way."""
+
+    model: Any
+    losses: np.ndarray
+
+
+def fit_mle(
+    model: Any,
+    data: Dataset,
+    *,
+    num_adam: int = 500,
+    num_lbfgs: int = 200,
+    learning_rate: float = 1e-2,
+    penalty: float = 0.0,
+    on_progress: Callable[[int, float], None] | None = None,
+) -> PointFit:
+    """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
+
+    Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
+    `penalty` times the squared weights is added, for models with more weights than data.
+    """
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    dtype = jax.tree.leaves(params)[0].dtype
+    batch = data.arrays(dtype)
+    scale = jnp.asarray(_output_spread(data), dtype)
+
+    def loss(params):
+        fitted = jax.vmap(eqx.combine(params, static))(batch.times, batch.inputs, batch.initial)
+        standard = jnp.where(batch.mask, batch.outputs - fitted, 0.0) / scale
+        value = jnp.sum(standard**2) / jnp.sum(batch.mask)
+        return value + penalty * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+
+    schedule = optax.cosine_decay_schedule(learning_rate, max(num_adam, 1), alpha=0.05)
+    adam = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+    params, losses = _minimise(loss, params, adam, num_adam)
+    refined, more = _minimise(loss, params, optax.lbfgs(), num_lbfgs)
+    if len(more) and np.isfinite(float(loss(refined))) and float(loss(refined)) <= float(loss(params)):
+        params, losses = refined, np.concatenate([losses, more])
+    if on_progress is not None:
+        on_progress(len(losses), float(loss(params)))
+    if not np.isfinite(float(loss(params))):
+        raise FloatingPointError(
+            "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
+            "or lower mle.learning_rate"
+        )
+    return PointFit(eqx.combine(params, static), losses)
+
+
+def _minimise(loss: Callable, params: Any, optimiser: optax.GradientTransformationExtraArgs, num_steps: int):
+    """Run an Optax optimiser for a number of steps in one compiled loop."""
+    if num_steps == 0:
+        return params, np.zeros(0)
+
+    @jax.jit
+    def run(params):
+        def step(carry, _):
+            params, state = carry
+            value, gradient = jax.value_and_grad(loss)(params)
+            updates, state = optimiser.update(gradient, state, params, value=value, grad=gradient, value_fn=loss)
+            return (optax.apply_updates(params, updates), state), value
+
+        (params, _), losses = jax.lax.scan(step, (params, optimiser.init(params)), length=num_steps)
+        return params, losses
+
+    params, losses = run(params)
+    return params, np.asarray(losses)
+
+
+def _output_spread(data: Dataset) -> np.ndarray:
+    count = np.maximum(data.mask.sum((0, 1)), 1)
+    mean = data.outputs.sum((0, 1)) / count
+    spread = np.sqrt((np.where(data.mask, data.outputs - mean, 0.0) ** 2).sum((0, 1)) / count)
+    return np.where(spread > 0.0, spread, 1.0)
+
+
+def fitted_outputs(model: Any, data: Dataset) -> np.ndarray:
+    """The model's outputs for every trajectory, from its own start."""
+    dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
+    batch = data.arrays(dtype)
+    run = eqx.filter_jit(lambda m, b: jax.vmap(m)(b.times, b.inputs, b.initial))
+    return np.asarray(run(model, batch), float)
+
+
+def trajectory_jacobians(
+    model: Any, partition: Partition, batch: Batch
+) -> tuple[Float[Array, "traj time out"], Float[Array, "traj time out dim"]]:
+    """Residuals (zero in missing cells) and the outputs' derivatives by the stochastic weights."""
+    weights = partition.flatten(model)
+
+    def outputs(w, times, inputs, initial):
+        return partition.combine(model, w)(times, inputs, initial)
+
+    def one(times, inputs, initial):
+        # Forward mode costs one pass a weight, reverse mode one a cell: take the fewer.
+        cells = times.shape[0] * batch.outputs.shape[-1]
+        derivative = jax.jacfwd(outputs) if weights.shape[0] <= cells else jax.jacrev(outputs)
+        return outputs(weights, times, inputs, initial), derivative(weights, times, inputs, initial)
+
+    fitted, jacobian = jax.vmap(one)(batch.times, batch.inputs, batch.initial)
+    residual = jnp.where(batch.mask, batch.outputs - fitted, 0.0)
+    return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)
+
+
+def population_reference(
+    model: Any, partition: Partition, data: Dataset, prior: GaussianPrior, *, relative_noise: float = 0.05
+) -> Reference:
+    """Mean and scale of each weight between units, from one ridge step a trajectory about the MLE.
+
+    `w_j = w + (J'J / s^2 + 1/prior^2)^-1 J' r_j / s^2` with s the fraction `relative_noise` of the data's spread
+    about the MLE. Trajectories of one unit are solved together. Only the diagonal is used: a full covariance would
+    nearly be the answer for a linear model, and prove nothing about the sampler. Weights that the data do not see get
+    a tenth of the prior's scale at least.
+    """
+    dtype = prior.mean.dtype
+    residual, jacobian = eqx.filter_jit(trajectory_jacobians)(model, partition, data.arrays(dtype))
+    dim = partition.dim
+    residual = np.asarray(residual, float).reshape(data.num_trajectories, -1)
+    jacobian = np.asarray(jacobian, float).reshape(data.num_trajectories, -1, dim)
+    noise = relative_noise * np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)) + 1e-12
+    normal, right = np.zeros((data.num_units, dim, dim)), np.zeros((data.num_units, dim))
+    np.add.at(normal, data.unit, np.einsum("jci,jck->jik", jacobian, jacobian) / noise**2)
+    np.add.at(right, data.unit, np.einsum("jci,jc->ji", jacobian, residual) / noise**2)
+    prior_scale = np.asarray(prior.scale, float)
+    steps = np.linalg.solve(normal + np.diag(prior_scale**-2.0), right[..., None])[..., 0]
+    centre = np.asarray(partition.flatten(model), float) + steps.mean(0)
+    scale = np.maximum(steps.std(0), 0.1 * prior_scale)
+    return Reference(jnp.asarray(centre, dtype), jnp.asarray(scale, dtype))
+
+
+def laplace_reference(
+    model: Any,
+    partition: Partition,
+    data: Dataset,
+    prior: GaussianPrior,
+    likelihood: Likelihood,
+    *,
+    temperature: float = 1.0,
+    num_iterations: int = 20,
+) -> Reference:
+    """The Gauss-Newton (Laplace) law at the posterior's mode: `(J' J / (sigma^2 temperature) + 1/prior^2)^-1`.
+
+    A few damped Gauss-Newton iterations first move the MLE to the mode. An inferred noise scale is held at the
+    residuals' rms in the curvature of the other weights; its own information is two a cell.
+    """
+    dtype = prior.mean.dtype
+    batch = data.arrays(dtype)
+    sigma = _reference_sigma(model, data, likelihood)
+    inverse = jnp.asarray(1.0 / (sigma**2 * temperature), dtype)
+    precision = prior.scale**-2.0
+
+    @eqx.filter_jit
+    def curvature(model):
+        residual, jacobian = trajectory_jacobians(model, partition, batch)
+        weights = partition.flatten(model)
+        hessian = jnp.einsum("jtoi,jto,jtok->ik", jacobian, inverse, jacobian) + jnp.diag(precision)
+        gradient = jnp.einsum("jtoi,jto,jto->i", jacobian, inverse, residual) - precision * (weights - prior.mean)
+        objective = 0.5 * jnp.sum(inverse * residual**2) + 0.5 * jnp.sum(precision * (weights - prior.mean) ** 2)
+        return objective, gradient, hessian
+
+    objective, gradient, hessian = curvature(model)
+    damping = 0.0
+    for _ in range(num_iterations):
+        ridge = damping * jnp.diag(jnp.diag(hessian))
+        trial = partition.combine(model, partition.flatten(model) + jnp.linalg.solve(hessian + ridge, gradient))
+        new = curvature(trial)
+        if bool(new[0] <= objective):
+            model, damping = trial, damping / 10.0
+            objective, gradient, hessian = new
+        else:
+            damping = max(10.0 * damping, 1e-4)
+    hessian = hessian + jnp.diag(_noise_information(partition, data, temperature, dtype))
+    covariance = jnp.linalg.inv(hessian)
+    mean = partition.flatten(model)
+    if partition.dim > LARGEST_FULL_COVARIANCE:
+        return Reference(mean, jnp.sqrt(jnp.diag(covariance)))
+    return Reference.from_covariance(mean, 0.5 * (covariance + covariance.T))
+
+
+def _reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.ndarray:
+    if likelihood.sigma is not None:
+        # Of a mixture, the widest mode: the reference must cover the posterior.
+        return np.asarray(likelihood.sigma, float).max(0)
+    residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0)
+    rms = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
+    return np.broadcast_to(np.maximum(rms, 1e-8), data.outputs.shape)
+
+
+def _noise_information(partition: Partition, data: Dataset, temperature: float, dtype: Any) -> Float[Array, " dim"]:
+    """Fisher information of an inferred log noise scale, two for each observed cell of its output; zero elsewhere."""
+    information = np.zeros(partition.dim)
+    for position, name in enumerate(partition.names):
+        if name.startswith("log_noise"):
+            output = int(name.split("[")[1].rstrip("]"))
+            information[position] = 2.0 * data.mask[..., output].sum() / temperature
+    return jnp.asarray(information, dtype)

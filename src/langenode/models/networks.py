@@ -1,0 +1,70 @@
+"""Multilayer perceptrons, and how many numbers a tree of weights holds."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from langenode._types import Array, Float, PRNGKeyArray
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "softplus": jax.nn.softplus,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "sigmoid": jax.nn.sigmoid,
+    "sin": jnp.sin,
+}
+
+
+class MLP(eqx.Module):
+    """A perceptron with layers of the given sizes: `sizes = (3, 3, 3, 1)` is the net 3-3-3-1.
+
+    The activation stands between layers, not after the last. It is stored by name, so that a fitted net can be
+    written to a file without code. With one layer, `sizes = (1, 1)`, the net is the affine map `W x + b`.
+    """
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: str = eqx.field(static=True)
+
+    def __init__(self, sizes: Sequence[int], activation: str = "tanh", *, key: PRNGKeyArray):
+        if len(sizes) < 2 or min(sizes[1:]) < 1:
+            raise ValueError(
+                f"a network needs an input size and at least one positive layer size; got {tuple(sizes)}; "
+                "give sizes such as (2, 16, 16, 1)"
+            )
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"an activation must be one of {', '.join(sorted(ACTIVATIONS))}; got {activation!r}; choose one of them"
+            )
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True))
+        self.activation = activation
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes the net was made with."""
+        return (int(self.layers[0].in_features), *(int(layer.out_features) for layer in self.layers))
+
+    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        """Evaluate at one point; batch with `jax.vmap`."""
+        activation = ACTIVATIONS[self.activation]
+        for layer in self.layers[:-1]:
+            x = activation(layer(x))
+        return self.layers[-1](x)
+
+
+def scale_last_layer(network: MLP, factor: float) -> MLP:
+    """The same net with its last layer's weights and bias multiplied by `factor` (0: the net starts as zero)."""
+    return eqx.tree_at(
+        lambda n: (n.layers[-1].weight, n.layers[-1].bias), network, replace_fn=lambda leaf: factor * leaf
+    )
+
+
+def num_parameters(tree: PyTree) -> int:
+    """How many real numbers the arrays of a tree hold."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))

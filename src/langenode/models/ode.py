@@ -1,0 +1,228 @@
+"""NeuralODE: a hidden state that evolves, and what is observed of it.
+
+    dh/dt = R(h, x(t); w_R),    y = Z(h, x(t); w_Z)                                    (paper, section 3, "Data model")
+
+Either part may be absent: without dynamics the model is a map from inputs to outputs, without an observation the
+hidden state itself is seen. R and Z are any callables of `(hidden, inputs)`: networks, or plain JAX code of the user's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.models.networks import MLP
+
+InputRule = Literal["trapezoid", "paper"]
+Part = Callable[[Array, Array], Array]
+
+
+class OnConcatenation(eqx.Module):
+    """A network of the hidden state and the inputs, put one behind the other."""
+
+    network: MLP
+
+    def __call__(self, hidden: Float[Array, " state"], inputs: Float[Array, " in"]) -> Float[Array, " out"]:
+        """Evaluate the network at `(hidden, inputs)`."""
+        return self.network(jnp.concatenate([hidden, inputs]))
+
+
+class Heun(eqx.Module):
+    """Heun's predictor-corrector on the data's own times, each interval cut into `substeps`.
+
+    `input_rule="trapezoid"` takes x_n at the first stage and x_{n+1} at the second: second order also where the input
+    varies. `"paper"` takes x_{n+1} at both, as the paper prints it: first order for a varying input. Within an interval
+    inputs are linear in time.
+    """
+
+    substeps: int = eqx.field(static=True, default=1)
+    input_rule: InputRule = eqx.field(static=True, default="trapezoid")
+
+    def __check_init__(self):
+        if self.substeps < 1:
+            raise ValueError(f"substeps must be at least 1; got {self.substeps}; use 1 for a step an interval")
+        if self.input_rule not in ("trapezoid", "paper"):
+            raise ValueError(f"input_rule must be 'trapezoid' or 'paper'; got {self.input_rule!r}; choose one of them")
+
+    def __call__(
+        self,
+        dynamics: Part,
+        initial: Float[Array, " state"],
+        times: Float[Array, " time"],
+        inputs: Float[Array, "time in"],
+    ) -> Float[Array, "time state"]:
+        """The hidden state at the given times."""
+        fractions = jnp.arange(self.substeps) / self.substeps
+
+        def interval(hidden, ends):
+            dt, x_start, x_end = ends
+
+            def substep(hidden, fraction):
+                x_left = x_start + fraction * (x_end - x_start)
+                x_right = x_left + (x_end - x_start) / self.substeps
+                return self._step(dynamics, hidden, dt / self.substeps, x_left, x_right), None
+
+            if self.substeps == 1:
+                hidden = self._step(dynamics, hidden, dt, x_start, x_end)
+            else:
+                hidden, _ = jax.lax.scan(substep, hidden, fractions.astype(hidden.dtype))
+            return hidden, hidden
+
+        _, later = jax.lax.scan(interval, initial, (jnp.diff(times), inputs[:-1], inputs[1:]))
+        return jnp.concatenate([initial[None], later])
+
+    def _step(self, dynamics: Part, hidden, dt, x_left, x_right):
+        first = dynamics(hidden, x_right if self.input_rule == "paper" else x_left)
+        second = dynamics(hidden + dt * first, x_right)
+        return hidden + 0.5 * dt * (first + second)
+
+
+class Adaptive(eqx.Module):
+    """Diffrax's adaptive Tsit5 (or the implicit Kvaerno5 for stiff dynamics); inputs are linear between the times."""
+
+    rtol: float = eqx.field(static=True, default=1e-5)
+    atol: float = eqx.field(static=True, default=1e-7)
+    stiff: bool = eqx.field(static=True, default=False)
+    max_steps: int = eqx.field(static=True, default=16384)
+
+    def __call__(
+        self,
+        dynamics: Part,
+        initial: Float[Array, " state"],
+        times: Float[Array, " time"],
+        inputs: Float[Array, "time in"],
+    ) -> Float[Array, "time state"]:
+        """The hidden state at the given times."""
+
+        def rate(t, hidden, _):
+            # Interpolated by hand: padding repeats the last time, which an interpolation object would refuse.
+            x = jax.vmap(lambda column: jnp.interp(t, times, column), in_axes=1)(inputs)
+            return dynamics(hidden, x)
+
+        solver = diffrax.Kvaerno5() if self.stiff else diffrax.Tsit5()
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(rate),
+            solver,
+            t0=times[0],
+            t1=times[-1],
+            dt0=None,
+            y0=initial,
+            saveat=diffrax.SaveAt(ts=times),
+            stepsize_controller=diffrax.PIDController(rtol=self.rtol, atol=self.atol),
+            max_steps=self.max_steps,
+            # A diverging replica gives non-finite outputs, which training skips and counts, not an exception.
+            throw=False,
+        )
+        assert solution.ys is not None
+        return solution.ys
+
+
+class NeuralODE(eqx.Module):
+    """A process with hidden state: dynamics, observation, start and solver.
+
+    **Arguments:**
+
+    - `dynamics`: `(hidden, inputs) -> rate`, or None for a model without hidden state.
+    - `observation`: `(hidden, inputs) -> outputs`, or None to observe the hidden state itself.
+    - `initial`: the trainable start, shape `(state,)`, or None: then the start is what the call is given, else zero.
+    - `log_noise`: log of the noise's standard deviation per output, a weight like any other, where it is inferred.
+    """
+
+    dynamics: Part | None
+    observation: Part | None
+    initial: Float[Array, " state"] | None
+    log_noise: Float[Array, " out"] | None
+    solver: Heun | Adaptive
+    num_hidden: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dynamics: Part | None,
+        observation: Part | None = None,
+        *,
+        num_hidden: int,
+        initial: Float[Array, " state"] | None = None,
+        log_noise: Float[Array, " out"] | None = None,
+        solver: Heun | Adaptive | None = None,
+    ):
+        self.dynamics = dynamics
+        self.observation = observation
+        self.initial = initial
+        self.log_noise = log_noise
+        self.solver = Heun() if solver is None else solver
+        self.num_hidden = num_hidden
+
+    def __check_init__(self):
+        if self.dynamics is None and self.observation is None:
+            raise ValueError("a model needs dynamics, an observation or both; got neither; give at least one")
+        if (self.dynamics is None) != (self.num_hidden == 0):
+            raise ValueError(
+                "num_hidden must be 0 exactly where there are no dynamics; got "
+                f"num_hidden={self.num_hidden} with dynamics={self.dynamics!r}; make them agree"
+            )
+
+    def __call__(
+        self,
+        times: Float[Array, " time"],
+        inputs: Float[Array, "time in"],
+        initial: Float[Array, " state"] | None = None,
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "time out"]:
+        """Outputs of one trajectory. `key` is for models with a stochastic hidden state; this one ignores it."""
+        del key
+        hidden = self.hidden(times, inputs, initial)
+        if self.observation is None:
+            return hidden
+        return jax.vmap(self.observation)(hidden, inputs)
+
+    def hidden(
+        self,
+        times: Float[Array, " time"],
+        inputs: Float[Array, "time in"],
+        initial: Float[Array, " state"] | None = None,
+    ) -> Float[Array, "time state"]:
+        """The hidden state at the given times."""
+        if self.dynamics is None:
+            return jnp.zeros((times.shape[0], 0), times.dtype)
+        if self.initial is not None:
+            start = self.initial
+        elif initial is not None:
+            start = initial
+        else:
+            start = jnp.zeros(self.num_hidden, times.dtype)
+        return self.solver(self.dynamics, start, times, inputs)
+
+
+def neural_ode(
+    *,
+    num_inputs: int,
+    num_outputs: int,
+    num_hidden: int,
+    dynamics_layers: Sequence[int] = (16, 16),
+    observation_layers: Sequence[int] | None = (16, 16),
+    activation: str = "tanh",
+    trainable_initial: bool = False,
+    solver: Heun | Adaptive | None = None,
+    key: PRNGKeyArray,
+) -> NeuralODE:
+    """A `NeuralODE` of two networks with the given hidden layers; `observation_layers=None` observes the state."""
+    if observation_layers is None and num_outputs != num_hidden:
+        raise ValueError(
+            "without an observation network the hidden state is the output, so their sizes must be equal; "
+            f"got {num_hidden} and {num_outputs}; give observation_layers or change num_hidden"
+        )
+    key_dynamics, key_observation = jax.random.split(key)
+    dynamics = observation = None
+    if num_hidden > 0:
+        sizes = (num_hidden + num_inputs, *dynamics_layers, num_hidden)
+        dynamics = OnConcatenation(MLP(sizes, activation, key=key_dynamics))
+    if observation_layers is not None:
+        sizes = (num_hidden + num_inputs, *observation_layers, num_outputs)
+        observation = OnConcatenation(MLP(sizes, activation, key=key_observation))
+    initial = jnp.zeros(num_hidden) if trainable_initial else None
+    return NeuralODE(dynamics, observation, num_hidden=num_hidden, initial=initial, solver=solver)

@@ -1,0 +1,119 @@
+"""Which weights are stochastic: the bridge between a model and a flat weight vector.
+
+Any subset of a model's leaves can be stochastic (paper, section 3: full, last layer, ...). The others stay what they
+are, one copy for all replicas: `combine` is called inside `jax.vmap` over the flat vectors, so a shared leaf is never
+repeated in memory, and a product with a shared matrix is one product for all replicas.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float
+
+Where = str | Callable[[Any], Any]
+
+
+class Partition(eqx.Module):
+    """The stochastic leaves of a model, by position, with their shapes and names.
+
+    Made by `Partition.of(model, where)`. Holds no weights itself: it serves every model of the same structure.
+    """
+
+    positions: tuple[int, ...] = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    leaf_names: tuple[str, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, model: Any, where: Where = "all") -> "Partition":
+        """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`."""
+        leaves = jax.tree_util.tree_leaves_with_path(model)
+        picked = sorted(i for i in _chosen_positions(model, where) if eqx.is_inexact_array(leaves[i][1]))
+        if not picked:
+            raise ValueError(
+                f"at least one weight must be stochastic; stochastic={where!r} selects none; choose others"
+            )
+        return cls(
+            positions=tuple(picked),
+            shapes=tuple(tuple(leaves[i][1].shape) for i in picked),
+            leaf_names=tuple(jax.tree_util.keystr(leaves[i][0]).lstrip(".") for i in picked),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many weights each stochastic leaf holds."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def dim(self) -> int:
+        """How many weights are stochastic."""
+        return sum(self.sizes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A name for every stochastic weight, in the order of the flat vector."""
+        names = []
+        for leaf, shape in zip(self.leaf_names, self.shapes, strict=True):
+            for flat in range(math.prod(shape)):
+                index = ",".join(str(i) for i in np.unravel_index(flat, shape)) if shape else ""
+                names.append(f"{leaf}[{index}]" if shape else leaf)
+        return tuple(names)
+
+    def flatten(self, model: Any) -> Float[Array, " dim"]:
+        """The stochastic weights of a model as one vector."""
+        leaves = jax.tree.leaves(model)
+        return jnp.concatenate([jnp.ravel(leaves[i]) for i in self.positions])
+
+    def combine(self, model: Any, weights: Float[Array, " dim"]) -> Any:
+        """The model with its stochastic weights replaced; all other leaves are the model's own, not copies."""
+        leaves, structure = jax.tree.flatten(model)
+        offset = 0
+        for position, shape, size in zip(self.positions, self.shapes, self.sizes, strict=True):
+            leaves[position] = weights[offset : offset + size].reshape(shape)
+            offset += size
+        return jax.tree.unflatten(structure, leaves)
+
+    def is_rest(self, model: Any) -> Any:
+        """A tree of booleans: True at the weights that are not stochastic (those that `rest="refit"` trains)."""
+        leaves, structure = jax.tree.flatten(model)
+        stochastic = set(self.positions)
+        flags = [eqx.is_inexact_array(leaf) and i not in stochastic for i, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, flags)
+
+
+def _chosen_positions(model: Any, where: Where) -> set[int]:
+    leaves, structure = jax.tree.flatten(model)
+    if callable(where):
+        # The function is applied to the tree of positions in place of the tree of weights.
+        return set(jax.tree.leaves(where(jax.tree.unflatten(structure, range(len(leaves))))))
+    if where == "all":
+        return set(range(len(leaves)))
+    if where == "last_layer":
+        return _last_layer_positions(model)
+    raise ValueError(
+        f"stochastic must be 'all', 'last_layer' or a function of the model; got {where!r}; use one of these"
+    )
+
+
+def _last_layer_positions(model: Any) -> set[int]:
+    """The last entry of every `layers` tuple; an inferred noise scale is stochastic too."""
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(model)]
+    layers = [_layer_of(path) for path in paths]
+    last: dict[str, int] = {}
+    for prefix, index in layers:
+        last[prefix] = max(last.get(prefix, -1), index)
+    is_noise = [getattr(path[-1], "name", None) == "log_noise" for path in paths]
+    return {i for i, (prefix, index) in enumerate(layers) if is_noise[i] or (index >= 0 and index == last[prefix])}
+
+
+def _layer_of(path: Any) -> tuple[str, int]:
+    """The network a leaf belongs to and its layer's number; -1 for a leaf outside every `layers` tuple."""
+    for position in range(len(path) - 1):
+        if getattr(path[position], "name", None) == "layers" and hasattr(path[position + 1], "idx"):
+            return jax.tree_util.keystr(path[: position + 1]), path[position + 1].idx
+    return "", -1

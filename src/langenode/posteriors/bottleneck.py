@@ -1,0 +1,67 @@
+"""A chain in a few dimensions, decoded to the weights: expressive where the weights are many.
+
+A drift net as wide as the weights is O(D^2); the bottleneck runs the chain in `z` of dimension m and decodes
+`w = centre + decoder(z)`. Its KL is taken in z. The law of the weights has no density, so it serves the `population`
+target only.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Reference
+from langenode.posteriors.controls import Perceptron
+from langenode.posteriors.langevin import Langevin, cast, langevin
+
+
+class Bottleneck(AbstractVariational):
+    """A `Langevin` chain in the latent space behind a decoder."""
+
+    has_density: ClassVar[bool] = False
+
+    chain: Langevin
+    centre: Float[Array, " dim"]
+    decoder: Perceptron
+    estimator: Estimator = eqx.field(static=True, default="reparametrised")
+
+    @property
+    def dim(self) -> int:
+        """How many weights a sample holds."""
+        return self.centre.shape[0]
+
+    def decode(self, z: Float[Array, " latent"]) -> Float[Array, " dim"]:
+        """The weights at a latent point."""
+        return jax.lax.stop_gradient(self.centre) + self.decoder(z)
+
+    def draw(self, *, key: PRNGKeyArray) -> Draw:
+        """Run the chain once and decode its end."""
+        latent = self.chain.draw(key=key)
+        return latent._replace(weights=self.decode(latent.weights))
+
+    def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:
+        """The decoded weights along one run of the chain."""
+        return jax.vmap(self.decode)(self.chain.path(key=key))
+
+
+def bottleneck(
+    centre: Float[Array, " dim"],
+    *,
+    latent_dim: int = 4,
+    num_steps: int = 8,
+    horizon: float = 2.0,
+    layers: Sequence[int] = (32, 32),
+    decoder_layers: Sequence[int] = (32, 32),
+    decoder_scale: float = 0.1,
+    key: PRNGKeyArray,
+) -> Bottleneck:
+    """A bottleneck around `centre` (the MLE); the decoder's output starts small, so training starts near the centre."""
+    key_chain, key_decoder = jax.random.split(key)
+    latent = Reference(jnp.zeros(latent_dim, centre.dtype), jnp.ones(latent_dim, centre.dtype))
+    chain = langevin(latent, num_steps=num_steps, horizon=horizon, layers=layers, key=key_chain)
+    sizes = (latent_dim, *decoder_layers, centre.shape[0])
+    decoder = Perceptron(sizes, last_scale=decoder_scale, key=key_decoder)
+    return Bottleneck(chain=chain, centre=centre, decoder=cast(decoder, centre.dtype))

@@ -1,0 +1,78 @@
+"""What pushes the chain away from its reference: controls `u(z, step)`, and the bottleneck's decoder.
+
+`posteriors` knows no models, so the small perceptron here is Equinox's, not ours of `models`.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from langenode._types import Array, Float, Int, PRNGKeyArray
+
+# Above this many weights a full matrix a step costs more than it explains; then it is diagonal.
+LARGEST_FULL_MATRIX = 32
+
+
+class Perceptron(eqx.Module):
+    """A tanh net with layers of the given sizes, its last layer scaled by `last_scale`."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+
+    def __init__(self, sizes: Sequence[int], last_scale: float = 1.0, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, len(sizes) - 1)
+        layers = [eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)]
+        layers[-1] = jax.tree.map(lambda leaf: last_scale * leaf, layers[-1])
+        self.layers = tuple(layers)
+
+    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        """Evaluate at one point."""
+        for layer in self.layers[:-1]:
+            x = jnp.tanh(layer(x))
+        return self.layers[-1](x)
+
+
+class StepControl(eqx.Module):
+    """A time-dependent control: `u(z, k) = gain_k z + shift_k + net(z, features of k)`, zero at the start of training.
+
+    A control that cannot see the pseudo-time does not target the posterior: its path KL grows with the horizon, and the
+    optimum slides to the prior. The affine part is what a linear-Gaussian problem needs; the net does the rest.
+    """
+
+    gain: Float[Array, "step dim dim"] | Float[Array, "step dim"]
+    shift: Float[Array, "step dim"]
+    network: Perceptron
+
+    def __init__(self, dim: int, num_steps: int, layers: Sequence[int] = (32, 32), *, key: PRNGKeyArray):
+        self.gain = jnp.zeros((num_steps, dim, dim) if dim <= LARGEST_FULL_MATRIX else (num_steps, dim))
+        self.shift = jnp.zeros((num_steps, dim))
+        self.network = Perceptron((dim + 3, *layers, dim), last_scale=0.0, key=key)
+
+    def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
+        """The control at state `z` before step number `step`."""
+        progress = step.astype(z.dtype) / self.shift.shape[0]
+        features = jnp.stack([progress, jnp.cos(jnp.pi * progress), jnp.cos(2.0 * jnp.pi * progress)])
+        gain = self.gain[step]
+        linear = gain @ z if gain.ndim == 2 else gain * z
+        return linear + self.shift[step] + self.network(jnp.concatenate([z, features]))
+
+
+class AutonomousDrift(eqx.Module):
+    """The paper's drift net of the weights alone, as a control: `u = net(z) - (contraction - 1) z`.
+
+    The whole drift is `u - z = net(z) - contraction z`. An ordinary initialisation does not contract the noise, so
+    the weights would spread to `sqrt(2 tau_f)` whatever the data say: hence the contraction, a constant.
+    """
+
+    network: Perceptron
+    contraction: float = eqx.field(static=True)
+
+    def __init__(self, dim: int, layers: Sequence[int], contraction: float, *, key: PRNGKeyArray):
+        self.network = Perceptron((dim, *layers, dim), last_scale=0.0, key=key)
+        self.contraction = contraction
+
+    def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
+        """The control at state `z`; the step is ignored."""
+        del step
+        return self.network(z) - (self.contraction - 1.0) * z

@@ -1,0 +1,36 @@
+"""Stored draws, weighted or not: what NUTS, SMC, ensembles and importance sampling become."""
+
+import jax
+import jax.numpy as jnp
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.posteriors.base import AbstractPosterior
+
+
+class Empirical(AbstractPosterior):
+    """Draws with log weights; sampling is with replacement, in proportion to the weights."""
+
+    draws: Float[Array, "stored dim"]
+    log_weights: Float[Array, " stored"]
+
+    def __init__(self, draws: Float[Array, "stored dim"], log_weights: Float[Array, " stored"] | None = None):
+        self.draws = draws
+        self.log_weights = jnp.zeros(draws.shape[0], draws.dtype) if log_weights is None else log_weights
+
+    def __check_init__(self):
+        if self.draws.shape[0] == 0:
+            raise ValueError("an empirical posterior needs at least one draw; got none; run the sampler first")
+
+    @property
+    def dim(self) -> int:
+        """How many weights a sample holds."""
+        return self.draws.shape[1]
+
+    def sample(self, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
+        """Systematic resampling, shuffled: each draw appears within one of its expected number of times."""
+        key_offset, key_order = jax.random.split(key)
+        cumulative = jnp.cumsum(jax.nn.softmax(self.log_weights))
+        points = (jnp.arange(num_samples) + jax.random.uniform(key_offset)) / num_samples
+        index = jnp.searchsorted(cumulative, points.astype(cumulative.dtype) * cumulative[-1])
+        index = jnp.clip(index, 0, self.draws.shape[0] - 1)
+        return self.draws[jax.random.permutation(key_order, index)]

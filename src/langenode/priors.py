@@ -1,0 +1,30 @@
+"""What is believed of the weights before data: a log density on the flat weight vector."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from langenode._types import Array, Float
+
+
+class GaussianPrior(eqx.Module):
+    """Independent normals, a mean and a scale for each stochastic weight.
+
+    The stationary law of the paper's prior process, N(w_bar, I), is `GaussianPrior(w_bar, ones)`.
+    """
+
+    mean: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+
+    def __check_init__(self):
+        if self.mean.shape != self.scale.shape:
+            raise ValueError(
+                "a prior needs a mean and a scale for each weight; got shapes "
+                f"{self.mean.shape} and {self.scale.shape}; give two vectors of the partition's dim"
+            )
+
+    def log_density(self, weights: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Log density at a weight vector."""
+        mean, scale = jax.lax.stop_gradient((self.mean, self.scale))
+        standard = (weights - mean) / scale
+        return jnp.sum(-0.5 * standard**2 - jnp.log(scale) - 0.5 * jnp.log(2.0 * jnp.pi))

@@ -1,0 +1,267 @@
+"""An inference problem, its predictions, and the data as its target sees them.
+
+`posterior` and `tempered` look at trajectories, each from its own start and with its noise; `population` looks at the
+members of each condition, and lets replicas start where a random member did.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
+from langenode.data import Batch, Cases, Dataset
+from langenode.likelihood import Likelihood
+from langenode.partition import Partition
+from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw
+from langenode.priors import GaussianPrior
+from langenode.targets import (
+    Observed,
+    Population,
+    Posterior,
+    Tempered,
+    Terms,
+    fair_energy_score,
+    observe,
+    whitened_scores,
+)
+
+Target = Posterior | Tempered | Population
+
+
+class Problem(eqx.Module):
+    """All that defines an inference: what varies, what is believed, what is asked, and the law that is trained."""
+
+    model: Any
+    partition: Partition
+    prior: GaussianPrior
+    likelihood: Likelihood | None
+    target: Target
+    posterior: AbstractPosterior
+
+    def __check_init__(self):
+        if isinstance(self.target, Population) or not isinstance(self.posterior, AbstractVariational):
+            return
+        if not self.posterior.has_density:
+            raise ValueError(
+                f"target={self.target.name!r} needs a sampler whose weights have a density; a bottleneck has none; "
+                "use target='population', or method 'langevin' or 'gaussian-full'"
+            )
+
+
+def simulate(
+    model: Any,
+    partition: Partition,
+    weights: Float[Array, "sample dim"],
+    times: Float[Array, "case time"],
+    inputs: Float[Array, "case time in"],
+    initial: Float[Array, "case state"] | Float[Array, "sample case state"] | None = None,
+) -> Float[Array, "sample case time out"]:
+    """Outputs of every case under every weight vector. Weights that are not stochastic are shared, not repeated."""
+
+    def one_sample(w, start):
+        return jax.vmap(partition.combine(model, w))(times, inputs, start)
+
+    axis = 0 if initial is not None and initial.ndim == 3 else None
+    return jax.vmap(one_sample, in_axes=(0, axis))(weights, initial)
+
+
+def predict(
+    problem: Problem, data: Dataset, num_samples: int, *, key: PRNGKeyArray, chunk: int = 256
+) -> tuple[Float[Array, "sample condition time out"], Float[Array, "sample dim"]]:
+    """Predictions once a condition, and the weights that made them; a random start is drawn from the condition's."""
+    key_weights, key_start = jax.random.split(key)
+    weights = problem.posterior.sample(num_samples, key=key_weights)
+    dtype = weights.dtype
+    cases, replicates = data.cases(), data.replicates()
+    start = None
+    if replicates.initial is not None:
+        members = draw_members(key_start, jnp.asarray(replicates.present), num_samples)
+        initial = jnp.asarray(replicates.initial, dtype)
+        start = initial[members, jnp.arange(members.shape[1])]
+    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    run = eqx.filter_jit(simulate)
+    parts = [
+        run(
+            problem.model,
+            problem.partition,
+            weights[i : i + chunk],
+            times,
+            inputs,
+            None if start is None else start[i : i + chunk],
+        )
+        for i in range(0, num_samples, chunk)
+    ]
+    return jnp.concatenate(parts), weights
+
+
+def draw_members(key: PRNGKeyArray, present: Bool[Array, "member condition"], num: int) -> Int[Array, "num condition"]:
+    """For each replica a random member of every condition: the same one in all of them where units are crossed."""
+    num_members, num_conditions = present.shape
+    together = jax.random.randint(key, (num, 1), 0, num_members)
+    apart = jax.random.categorical(key, jnp.where(present, 0.0, -jnp.inf).T[None], axis=-1, shape=(num, num_conditions))
+    return jnp.where(jnp.all(present), together, apart)
+
+
+class Outcome(NamedTuple):
+    """One replica: its draw and its predictions."""
+
+    draw: Draw
+    predictions: Float[Array, "*sample case time out"]
+
+
+class PopulationOutcome(NamedTuple):
+    """One replica: its draw, its predictions, and the mean model's response from the same start."""
+
+    draw: Draw
+    predictions: Float[Array, "*sample case time out"]
+    responses: Float[Array, "*sample case time out"]
+
+
+class TrajectoryView(eqx.Module):
+    """The data for `posterior` and `tempered`: every trajectory from its own start, with its noise."""
+
+    batch: Batch
+    likelihood: Likelihood
+    weight: float = eqx.field(static=True, default=1.0)
+
+    def pick(self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None) -> "TrajectoryView":
+        """A random mini-batch, weighted so that its log-likelihood estimates the whole data's."""
+        del num_conditions  # trajectories are drawn whatever their condition
+        num = self.batch.times.shape[0]
+        if num_trajectories is None or num_trajectories >= num:
+            return self
+        index = _choose(key, num, num_trajectories)
+        batch = jax.tree.map(lambda leaf: leaf[index], self.batch)
+        return TrajectoryView(batch, self.likelihood.select(index), num / num_trajectories)
+
+    def run(self, problem: Problem, key: PRNGKeyArray) -> Outcome:
+        """One replica on every trajectory of the batch."""
+        draw = _variational(problem).draw(key=key)
+        model = problem.partition.combine(problem.model, draw.weights)
+        return Outcome(draw, jax.vmap(model)(self.batch.times, self.batch.inputs, self.batch.initial))
+
+    def log_likelihood(self, problem: Problem, outcomes: Outcome) -> Float[Array, "sample traj"]:
+        """Log density of every trajectory under every replica."""
+        log_noise = None
+        if self.likelihood.sigma is None:
+            weights = outcomes.draw.weights
+            log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
+        return self.likelihood.log_density(
+            outcomes.predictions, self.batch.outputs, self.batch.mask, self.batch.times, log_noise
+        )
+
+    def log_target(self, problem: Problem, outcomes: Outcome) -> Float[Array, " sample"]:
+        """(Tempered) log-likelihood plus log prior minus log reference, for every replica."""
+        assert not isinstance(problem.target, Population)
+        draws = outcomes.draw
+        log_likelihood = self.log_likelihood(problem, outcomes).sum(1)
+        log_prior = jax.vmap(problem.prior.log_density)(draws.weights)
+        return self.weight * log_likelihood / problem.target.temperature + log_prior - draws.log_reference
+
+    def terms(self, problem: Problem, outcomes: Outcome) -> Terms:
+        """The loss from all replicas."""
+        assert not isinstance(problem.target, Population)
+        draws = outcomes.draw
+        estimator = _variational(problem).estimator
+        return problem.target.loss(self.log_target(problem, outcomes), draws.kl, draws.log_ratio, estimator)
+
+    def score(self, problem: Problem, outcomes: Outcome) -> Float[Array, ""]:
+        """What early stopping watches: minus the log predictive density of a trajectory, on average."""
+        density = self.log_likelihood(problem, outcomes)
+        return -jnp.mean(jax.nn.logsumexp(density, axis=0) - jnp.log(density.shape[0]))
+
+
+class PopulationView(eqx.Module):
+    """The data for `population`: members of conditions, and the starts to draw from."""
+
+    observed: Observed
+    times: Float[Array, "condition time"]
+    inputs: Float[Array, "condition time in"]
+    initial: Float[Array, "member condition state"] | None
+    everyone: Observed  # starts and their responses come from all members, also in a mini-batch
+
+    def pick(self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None) -> "PopulationView":
+        """Random members and random conditions."""
+        key_members, key_conditions = jax.random.split(key)
+        all_members, all_conditions = self.observed.present.shape
+        members = _choose(key_members, all_members, num_trajectories)
+        conditions = _choose(key_conditions, all_conditions, num_conditions)
+        everyone = self.everyone.select(jnp.arange(all_members), conditions)
+        return PopulationView(
+            self.observed.select(members, conditions),
+            self.times[conditions],
+            self.inputs[conditions],
+            None if self.initial is None else self.initial[:, conditions],
+            everyone,
+        )
+
+    def run(self, problem: Problem, key: PRNGKeyArray) -> PopulationOutcome:
+        """One replica in every condition of the batch, from the start of a random member."""
+        key_draw, key_member = jax.random.split(key)
+        draw = _variational(problem).draw(key=key_draw)
+        model = problem.partition.combine(problem.model, draw.weights)
+        member = draw_members(key_member, self.everyone.present, 1)[0]
+        conditions = jnp.arange(self.times.shape[0])
+        start = None if self.initial is None else self.initial[member, conditions]
+        predictions = jax.vmap(model)(self.times, self.inputs, start)
+        return PopulationOutcome(draw, predictions, self.everyone.centre[member, conditions])
+
+    def terms(self, problem: Problem, outcomes: PopulationOutcome) -> Terms:
+        """The loss from all replicas."""
+        assert isinstance(problem.target, Population)
+        return problem.target.loss(outcomes.predictions, outcomes.responses, outcomes.draw.kl, self.observed)
+
+    def score(self, problem: Problem, outcomes: PopulationOutcome) -> Float[Array, ""]:
+        """What early stopping watches: the fair energy score of whole trajectories, whatever loss is trained on."""
+        del problem
+        ours, theirs = whitened_scores(outcomes.predictions - outcomes.responses, self.observed)
+        return fair_energy_score(ours, theirs, self.observed.present)
+
+
+View = TrajectoryView | PopulationView
+
+
+def view(problem: Problem, data: Dataset, dtype: Any, *, explained: float = 0.999, max_components: int = 16) -> View:
+    """The data as the problem's target sees them."""
+    if not isinstance(problem.target, Population):
+        if problem.likelihood is None:
+            raise ValueError(f"target={problem.target.name!r} needs a likelihood; got none; give sigma or infer it")
+        likelihood = _as_dtype(problem.likelihood, dtype)
+        return TrajectoryView(data.arrays(dtype), likelihood)
+    cases, replicates = data.cases(), data.replicates()
+    centre = mean_responses(problem.model, cases, replicates.initial, replicates.outputs.shape)
+    observed = observe(replicates, centre, max_components=max_components, explained=explained)
+    observed = _as_dtype(observed, dtype)
+    initial = None if replicates.initial is None else jnp.asarray(replicates.initial, dtype)
+    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    return PopulationView(observed, times, inputs, initial, observed)
+
+
+def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Outputs of one model for every member and condition, from the members' own starts."""
+    dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
+    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    if initial is None:
+        outputs = eqx.filter_jit(lambda m: jax.vmap(m)(times, inputs))(model)
+        return np.broadcast_to(np.asarray(outputs, float), shape)
+    starts = jnp.asarray(initial, dtype)
+    outputs = eqx.filter_jit(lambda m: jax.vmap(lambda start: jax.vmap(m)(times, inputs, start))(starts))(model)
+    return np.asarray(outputs, float)
+
+
+def _choose(key: PRNGKeyArray, num: int, size: int | None) -> Int[Array, " chosen"]:
+    if size is None or size >= num:
+        return jnp.arange(num)
+    return jax.random.choice(key, num, (size,), replace=False)
+
+
+def _variational(problem: Problem) -> AbstractVariational:
+    assert isinstance(problem.posterior, AbstractVariational)
+    return problem.posterior
+
+
+def _as_dtype(tree: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)

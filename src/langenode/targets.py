@@ -1,0 +1,345 @@
+"""What is being inferred, and the loss that says so.
+
+- `Posterior`: one true w. Summed log-likelihood, temperature 1: epistemic, contracts with data.
+- `Tempered`: the same with an explicit temperature (the paper averages over trajectories and times).
+- `Population`: every unit has its own w; q(w) is to have the data's distribution: aleatory, does not contract.
+
+The first two are a bound, `-ELBO = KL - E[log-likelihood / temperature + log prior - log reference]`. The third is a
+distance between distributions plus `kl_weight` times the KL. Its scale is arbitrary, so the KL weight is a choice:
+large enough that directions the data do not see stay at the reference, small enough not to bias the ones they do. The
+default 1e-4 costs no visible accuracy on the demonstrations; raise it tenfold at a time until the validation score
+worsens, then go back one.
+"""
+
+import warnings
+from typing import ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Bool, Float
+from langenode.data import Replicates
+
+PopulationLoss = Literal["energy", "quantile", "log_mean_exp"]
+
+
+class Terms(NamedTuple):
+    """A loss and its two parts."""
+
+    loss: Float[Array, ""]
+    data: Float[Array, ""]
+    kl: Float[Array, ""]
+
+
+class Posterior(eqx.Module):
+    """One true weight vector, inferred at temperature 1."""
+
+    name: ClassVar[str] = "posterior"
+    temperature: ClassVar[float] = 1.0
+    kl_weight: ClassVar[float] = 1.0
+
+    def loss(self, log_target: Array, kl: Array, log_ratio: Array, estimator: str) -> Terms:
+        """-ELBO from N_R draws."""
+        return negative_elbo(log_target, kl, log_ratio, estimator=estimator)
+
+
+class Tempered(eqx.Module):
+    """One true weight vector, with the log-likelihood divided by `temperature` and the KL times `kl_weight`.
+
+    `kl_weight=2` gives the factor printed in the paper's path KL.
+    """
+
+    name: ClassVar[str] = "tempered"
+    temperature: float = eqx.field(static=True)
+    kl_weight: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self):
+        if not self.temperature > 0.0:
+            raise ValueError(f"a temperature must be positive; got {self.temperature}; 1 is the plain posterior")
+
+    def loss(self, log_target: Array, kl: Array, log_ratio: Array, estimator: str) -> Terms:
+        """The tempered -ELBO from N_R draws."""
+        return negative_elbo(log_target, kl, log_ratio, estimator=estimator, kl_weight=self.kl_weight)
+
+
+def negative_elbo(
+    log_target: Float[Array, " sample"],
+    kl: Float[Array, " sample"],
+    log_ratio: Float[Array, " sample"],
+    *,
+    estimator: str,
+    kl_weight: float = 1.0,
+) -> Terms:
+    """-ELBO with the gradient estimator asked for.
+
+    `log_target` is the (tempered) log-likelihood plus log prior minus log reference, at each draw.
+    `log_variance` returns half the variance of the log weights: not the bound, but zero where the bound is tight, and
+    with the bound's gradient in expectation when the paths are drawn from q itself.
+    """
+    data = -jnp.mean(log_target)
+    if estimator == "log_variance":
+        return Terms(0.5 * jnp.var(kl_weight * log_ratio - log_target, ddof=1), data, jnp.mean(kl))
+    mean_kl = jnp.mean(kl if estimator == "reparametrised" else log_ratio)
+    return Terms(data + kl_weight * mean_kl, data, mean_kl)
+
+
+def warn_of_mismatched_scales(target: Posterior | Tempered, num_observed: int) -> None:
+    """Warn where a mean-scaled data term meets an unscaled KL: the result is then a prior-dominated compromise."""
+    if target.temperature >= 0.1 * num_observed > 1.0 and target.kl_weight >= 0.1:
+        warnings.warn(
+            f"the data term is divided by {target.temperature:g}, about the number of observations "
+            f"({num_observed}), but the KL is weighted by {target.kl_weight:g}: the two are on different scales, and "
+            "bands will not shrink with more data; use target='posterior' for a calibrated posterior, or scale both",
+            stacklevel=2,
+        )
+
+
+class Observed(eqx.Module):
+    """The data as the population losses need them, over members, conditions, times and outputs.
+
+    `centre` is the mean model's response from each member's own start: it is subtracted from data and predictions, so
+    that chance correlation of starts with weights is not booked on the weights. `projection` maps a centred trajectory
+    to whitened principal scores: one map for all where no cell is missing, one a member otherwise. `scale` is the
+    spread of each output, and `sigma` the kernel's width in `log_mean_exp`.
+    """
+
+    outputs: Float[Array, "member condition time out"]
+    mask: Bool[Array, "member condition time out"]
+    centre: Float[Array, "member condition time out"]
+    present: Bool[Array, "member condition"]
+    projection: Float[Array, "maps condition score time out"]
+    scale: Float[Array, " out"]
+    sigma: Float[Array, "condition time out"]
+
+    def select(self, members: Array, conditions: Array) -> "Observed":
+        """Some members and some conditions."""
+
+        def pick(leaf):
+            return leaf[members][:, conditions]
+
+        projection = self.projection if self.projection.shape[0] == 1 else self.projection[members]
+        return Observed(
+            pick(self.outputs),
+            pick(self.mask),
+            pick(self.centre),
+            pick(self.present),
+            projection[:, conditions],
+            self.scale,
+            self.sigma[conditions],
+        )
+
+
+class Population(eqx.Module):
+    """Every unit has its own weights; match the distribution of the data.
+
+    **Losses:** `energy` compares whole trajectories by whitened principal scores (fair energy score, plus
+    `moment_weight` times the squared error of the scores' mean and covariance); `quantile` sorts the replicas at each
+    time and takes the L1 distance to the data's quantiles; `log_mean_exp` is the marginal likelihood of a trajectory
+    under the replicas. `joint`: one unit keeps one w in all conditions, so trajectories of all conditions are
+    compared together.
+    """
+
+    name: ClassVar[str] = "population"
+    kind: PopulationLoss = eqx.field(static=True, default="energy")
+    kl_weight: float = eqx.field(static=True, default=1e-4)
+    moment_weight: float = eqx.field(static=True, default=0.0)
+    joint: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if self.kind not in ("energy", "quantile", "log_mean_exp"):
+            raise ValueError(
+                f"a population loss must be 'energy', 'quantile' or 'log_mean_exp'; got {self.kind!r}; choose one"
+            )
+        if self.kl_weight < 0.0:
+            raise ValueError(f"kl_weight must not be negative; got {self.kl_weight}; 1e-4 is the default")
+
+    def loss(self, predictions: Array, responses: Array, kl: Array, observed: Observed) -> Terms:
+        """The distance to the data plus the weighted KL.
+
+        `predictions` and the mean model's `responses` from the same starts are (sample, condition, time, out).
+        """
+        if self.kind == "energy":
+            data = self._energy(predictions - responses, observed)
+        elif self.kind == "quantile":
+            data = quantile_distance(predictions, observed)
+        else:
+            data = -log_mean_exp_likelihood(predictions, observed)
+        return Terms(data + self.kl_weight * jnp.mean(kl), data, jnp.mean(kl))
+
+    def _energy(self, deviations: Array, observed: Observed) -> Float[Array, ""]:
+        ours, theirs = whitened_scores(deviations, observed)
+        if self.joint:  # scores of all conditions side by side, as one condition
+            ours = ours.reshape(*ours.shape[:2], 1, -1)
+            theirs = theirs.reshape(theirs.shape[0], 1, -1)
+            weights = jnp.all(observed.present, axis=1, keepdims=True)
+        else:
+            weights = observed.present
+        score = fair_energy_score(ours, theirs, weights)
+        return score + self.moment_weight * moment_error(ours, theirs, weights)
+
+
+def whitened_scores(deviations: Array, observed: Observed) -> tuple[Array, Array]:
+    """Principal scores of the replicas, (maps, sample, condition, score), and of the data, (member, condition, score).
+
+    Where cells are missing each member has its own map, which reads only its observed cells, and the replicas are
+    looked at through every member's map: data and model lose the same information.
+    """
+    ours = jnp.einsum("mckto,rcto->mrck", observed.projection, deviations)
+    data = jnp.where(observed.mask, observed.outputs - observed.centre, 0.0)
+    maps = jnp.broadcast_to(observed.projection, (data.shape[0], *observed.projection.shape[1:]))
+    return ours, jnp.einsum("mckto,mcto->mck", maps, data)
+
+
+def fair_energy_score(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]:
+    """Mean over members j of `E|x_r - y_j| - 1/2 E|x_r - x_r'|`, the second mean over r != r' only (unbiased).
+
+    A small constant under the root keeps the gradient finite where two points coincide.
+    """
+    num_samples = ours.shape[1]
+    is_shared = ours.shape[0] == 1
+    cross = _distance(ours[0][None] - theirs[:, None] if is_shared else ours - theirs[:, None]).mean(1)
+    pairs = _distance(ours[:, :, None] - ours[:, None, :])
+    off_diagonal = 1.0 - jnp.eye(num_samples, dtype=pairs.dtype)[None, :, :, None]
+    spread = (pairs * off_diagonal).sum((1, 2)) / (num_samples * (num_samples - 1))
+    per_member = cross - 0.5 * spread
+    return jnp.sum(per_member * weights) / jnp.sum(weights)
+
+
+def _distance(difference: Array) -> Array:
+    return jnp.sqrt(jnp.sum(difference**2, axis=-1) + 1e-8)
+
+
+def moment_error(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]:
+    """Squared error of the mean and of the covariance of the scores, averaged over conditions."""
+    weights = weights / jnp.maximum(weights.sum(0), 1)
+    our_weights = jnp.ones((1, ours.shape[2])) if ours.shape[0] == 1 else weights
+    our_mean = jnp.einsum("mrck,mc->ck", ours, our_weights) / ours.shape[1]
+    their_mean = jnp.einsum("mck,mc->ck", theirs, weights)
+    ours, theirs = ours - our_mean, theirs - their_mean
+    our_covariance = jnp.einsum("mrck,mrcl,mc->ckl", ours, ours, our_weights) / ours.shape[1]
+    their_covariance = jnp.einsum("mck,mcl,mc->ckl", theirs, theirs, weights)
+    num_conditions = ours.shape[2]
+    squares = jnp.sum((our_mean - their_mean) ** 2) + jnp.sum((our_covariance - their_covariance) ** 2)
+    return squares / num_conditions
+
+
+def quantile_distance(predictions: Array, observed: Observed) -> Float[Array, ""]:
+    """Mean L1 distance of the sorted replicas to the data's quantiles at the same levels, in units of `scale`."""
+    num_samples = predictions.shape[0]
+    data = jnp.where(observed.mask, observed.outputs, jnp.nan)
+    levels = (jnp.arange(num_samples) + 0.5) / num_samples
+    quantiles = jax.lax.stop_gradient(_masked_quantiles(data, levels))
+    ordered = jnp.sort(predictions, axis=0)
+    seen = observed.mask.any(0)
+    distance = jnp.where(seen, jnp.abs(ordered - jnp.where(seen, quantiles, 0.0)), 0.0) / observed.scale
+    return distance.sum() / (num_samples * jnp.maximum(seen.sum(), 1))
+
+
+def _masked_quantiles(data: Array, levels: Array) -> Array:
+    """Quantiles over the members that are observed (midpoint rule); missing cells are NaN and sort last."""
+    ordered = jnp.sort(data, axis=0)
+    count = jnp.isfinite(data).sum(0)
+    place = jnp.clip(levels[:, None, None, None] * count - 0.5, 0.0, jnp.maximum(count - 1, 0))
+    low = jnp.floor(place).astype(int)
+    high = jnp.minimum(low + 1, jnp.maximum(count - 1, 0))
+    fraction = place - low
+    pick = lambda index: jnp.take_along_axis(ordered, index, axis=0)  # noqa: E731
+    return (1.0 - fraction) * pick(low) + fraction * pick(high)
+
+
+def log_mean_exp_likelihood(predictions: Array, observed: Observed) -> Float[Array, ""]:
+    """Mean over members of the log of their mean density under the replicas, divided by the mean number of cells."""
+
+    def log_kernel(outputs, mask):
+        standard = jnp.where(mask, outputs - predictions, 0.0) / observed.sigma
+        cells = -0.5 * standard**2 - jnp.log(observed.sigma) - 0.5 * jnp.log(2.0 * jnp.pi)
+        return jnp.where(mask, cells, 0.0).sum((1, 2, 3))
+
+    per_member = jax.nn.logsumexp(jax.vmap(log_kernel)(observed.outputs, observed.mask), axis=1)
+    # A member without an observed cell has density 1 under every replica: its term is zero.
+    return jnp.sum(per_member - jnp.log(predictions.shape[0])) / jnp.maximum(observed.mask.sum(), 1)
+
+
+def observe(
+    replicates: Replicates,
+    centre: np.ndarray,
+    *,
+    sigma: np.ndarray | None = None,
+    max_components: int = 16,
+    explained: float = 0.999,
+) -> Observed:
+    """Prepare replicates for the population losses: centre, principal directions, scales.
+
+    `centre` is the mean model's response from each member's start, shaped like the outputs. As many principal
+    components are kept as explain the fraction `explained` of the variance, `max_components` at most.
+    """
+    outputs, mask = np.asarray(replicates.outputs), np.asarray(replicates.mask)
+    deviation = np.where(mask, outputs - centre, 0.0)
+    scale = _spread_per_output(deviation, mask)
+    flat = (deviation / scale).reshape(*outputs.shape[:2], -1)
+    maps = [
+        principal_maps(flat[:, c], mask.reshape(flat.shape)[:, c], max_components=max_components, explained=explained)
+        for c in range(outputs.shape[1])
+    ]
+    size = max(m.shape[1] for m in maps)
+    num_maps = max(m.shape[0] for m in maps)
+    projection = np.zeros((num_maps, outputs.shape[1], size, flat.shape[-1]))
+    for condition, m in enumerate(maps):
+        projection[:, condition, : m.shape[1]] = m
+    projection = projection.reshape(num_maps, outputs.shape[1], size, *outputs.shape[2:]) / scale
+    kernel = np.broadcast_to(0.1 * scale, outputs.shape[1:]) if sigma is None else sigma
+    fields = (outputs, mask, centre, replicates.present, projection, scale, kernel)
+    return Observed(*(jnp.asarray(field) for field in fields))
+
+
+def _spread_per_output(deviation: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Rms over conditions and times of the between-member spread of each output; 1 where there is none."""
+    count = np.maximum(mask.sum(0), 1)
+    mean = deviation.sum(0) / count
+    variance = (np.where(mask, deviation - mean, 0.0) ** 2).sum(0) / np.maximum(count - 1, 1)
+    spread = np.sqrt(variance.mean((0, 1)))
+    return np.where(spread > 0.0, spread, 1.0)
+
+
+def principal_maps(
+    rows: np.ndarray, mask: np.ndarray, *, max_components: int, explained: float, num_sweeps: int = 30
+) -> np.ndarray:
+    """Maps from rows to whitened principal scores, (1 or rows, component, cell).
+
+    Where cells are missing the principal directions come from filling them in by the current low-rank estimate, over
+    and over, and a row's scores are the expected ones given its observed cells: each row has its own map.
+    """
+    filled = np.where(mask, rows, 0.0)
+    mean = filled.sum(0) / np.maximum(mask.sum(0), 1)
+    filled = np.where(mask, rows, mean)
+    values, directions = _principal(filled, max_components, explained)
+    if mask.all():
+        return (directions / np.sqrt(values)[:, None])[None]
+    for _ in range(num_sweeps):
+        scores = (filled - mean) @ directions.T
+        filled = np.where(mask, rows, mean + scores @ directions)
+        mean = filled.mean(0)
+        values, directions = _principal(filled, max_components, explained)
+    residual = filled - mean - (filled - mean) @ directions.T @ directions
+    noise = max(float((residual**2).mean()), 1e-6 * float(values[0]))
+    maps = np.empty((rows.shape[0], *directions.shape))
+    for row in range(rows.shape[0]):
+        seen = directions * mask[row]
+        precision = seen @ seen.T / noise + np.diag(1.0 / values)
+        maps[row] = np.linalg.solve(precision, seen) / noise / np.sqrt(values)[:, None]
+    return maps
+
+
+def _principal(rows: np.ndarray, max_components: int, explained: float) -> tuple[np.ndarray, np.ndarray]:
+    """Variances and directions of the leading principal components."""
+    centred = rows - rows.mean(0)
+    _, singular, directions = np.linalg.svd(centred, full_matrices=False)
+    values = singular**2 / max(len(rows) - 1, 1)
+    total = values.sum()
+    if total <= 0.0:  # identical rows: one arbitrary direction, at unit scale
+        return np.ones(1), directions[:1]
+    keep = int(np.searchsorted(np.cumsum(values) / total, explained)) + 1
+    keep = min(keep, max_components, int((values > 1e-12 * values[0]).sum()))
+    return values[:keep], directions[:keep]

@@ -1,0 +1,817 @@
+"""The data set: what it refuses, how it is built, split, scaled and stored."""
+
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from langenode.data import DataError, Dataset, Scaling, load_data, save_data
+
+ARRAYS = ("times", "inputs", "outputs", "mask", "initial", "condition", "unit")
+REST = ("input_names", "output_names", "condition_names", "unit_names")
+SUFFIXES = (".nc", ".npz", ".csv")
+
+
+def crossed(num_units=3, num_conditions=4, num_times=5):
+    """Every unit under every condition but one pair, some cells missing, one input, two outputs, a start."""
+    rng = np.random.default_rng(0)
+    unit, condition = (a.ravel()[:-1] for a in np.meshgrid(*map(np.arange, (num_units, num_conditions)), indexing="ij"))
+    num = len(unit)
+    outputs = rng.normal(size=(num, num_times, 2))
+    outputs[1, 2, 0] = outputs[2, :, 1] = np.nan
+    return Dataset.from_arrays(
+        np.linspace(0.1, 1.7, num_times),
+        outputs,
+        inputs=rng.normal(size=(num_conditions, num_times, 1))[condition],
+        initial=rng.normal(size=(num, 3)),
+        condition=condition,
+        unit=unit,
+        input_names=("strain",),
+        output_names=("stress", "σ, volume"),
+        units={"time": "s", "stress": "MPa"},
+        attributes={"W": rng.normal(size=num), "b": rng.normal(size=(num, 2)), "none": np.zeros((num, 0))},
+    )
+
+
+def ragged():
+    """Three trajectories of lengths 4, 2 and 1 without inputs."""
+    return Dataset.from_list(
+        [
+            {"times": [0.0, 0.1, 0.3, 0.7], "outputs": [1.0, np.nan, 3.0, 4.0], "unit": "b"},
+            {"times": [0.0, 2.0], "outputs": [5.0, 6.0], "unit": "a"},
+            {"times": [-1.0], "outputs": [7.0], "unit": "b"},
+        ]
+    )
+
+
+def grid_data(num, num_times=3, **options):
+    """One output, values 0, 1, 2, ..."""
+    outputs = np.arange(float(num * num_times)).reshape(num, num_times)
+    return Dataset.from_arrays(np.arange(float(num_times)), outputs, **options)
+
+
+def per_condition(num_conditions, repeats=2):
+    """Each condition has its own input and `repeats` replicates."""
+    condition = np.repeat(np.arange(num_conditions), repeats)
+    inputs = np.repeat(condition[:, None].astype(float), 3, axis=1)
+    return grid_data(len(condition), inputs=inputs)
+
+
+def assert_same(a, b, fields=ARRAYS + REST):
+    for name in fields:
+        left, right = getattr(a, name), getattr(b, name)
+        if isinstance(left, np.ndarray):
+            assert left.dtype == right.dtype, name
+        np.testing.assert_array_equal(left, right, err_msg=name)
+
+
+def fields_of(data, **changes):
+    return {f.name: getattr(data, f.name) for f in dataclasses.fields(data)} | changes
+
+
+def refused(match, function, *args, **options):
+    with pytest.raises(DataError, match=match) as caught:
+        function(*args, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# Building
+
+
+def test_from_arrays_fills_in_the_rest():
+    data = grid_data(4)
+    assert (data.num_trajectories, data.num_times, data.num_inputs, data.num_outputs) == (4, 3, 0, 1)
+    assert (data.num_conditions, data.num_units, data.is_complete) == (1, 4, True)
+    assert data.initial is None
+    assert data.output_names == ("y0",) and data.unit_names == ("0", "1", "2", "3")
+    np.testing.assert_array_equal(data.unit, np.arange(4))
+    np.testing.assert_array_equal(data.lengths, [3, 3, 3, 3])
+    assert data.times.shape == (4, 3) and data.times.dtype == np.float64
+    assert "4 trajectories" in repr(data) and "\n" not in repr(data)
+
+
+def test_nan_outputs_are_missing_and_stored_as_zero():
+    data = Dataset.from_arrays([0.0, 1.0, 2.0], [[1.0, np.nan, 3.0]])
+    np.testing.assert_array_equal(data.mask[0, :, 0], [True, False, True])
+    np.testing.assert_array_equal(data.outputs[0, :, 0], [1.0, 0.0, 3.0])
+    assert not data.is_complete
+
+
+def test_masked_cells_are_zeroed_whatever_they_held():
+    mask = np.array([[[True], [False], [False]]])
+    outputs = np.array([[[1.0], [np.inf], [5.0]]])
+    data = Dataset.from_arrays([0.0, 1.0, 2.0], outputs, mask=mask)
+    np.testing.assert_array_equal(data.outputs[0, :, 0], [1.0, 0.0, 0.0])
+
+
+def test_default_condition_is_identical_times_and_inputs():
+    inputs = np.array([[0.0, 1.0], [0.0, 2.0], [-0.0, 1.0]])
+    data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), inputs=inputs)
+    np.testing.assert_array_equal(data.condition, [0, 1, 0])
+    # The start does not make a condition of its own.
+    data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), initial=[1.0, 2.0, 3.0])
+    assert data.num_conditions == 1 and data.initial is not None and data.initial.shape == (3, 1)
+
+
+def test_one_input_row_is_shared():
+    data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), inputs=[[0.5, 0.7]])
+    assert data.inputs.shape == (3, 2, 1) and data.num_conditions == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "codes", "names"),
+    [
+        ([7, 3, 7], [1, 0, 1], ("3", "7")),
+        (["b", "a", "b"], [1, 0, 1], ("a", "b")),
+        (["10", "2", "10"], [1, 0, 1], ("2", "10")),
+        (["010", "2", "010"], [0, 1, 0], ("010", "2")),
+        ([0.5, 0.25, 0.5], [1, 0, 1], ("0.25", "0.5")),
+    ],
+)
+def test_labels_are_numbered_in_sorted_order(labels, codes, names):
+    data = grid_data(3, condition=labels, unit=labels)
+    np.testing.assert_array_equal(data.condition, codes)
+    np.testing.assert_array_equal(data.unit, codes)
+    assert data.condition_names == names == data.unit_names
+
+
+def test_arrays_are_copied_and_read_only():
+    outputs = np.ones((2, 3))
+    data = Dataset.from_arrays(np.arange(3.0), outputs, attributes={"W": np.zeros(2)})
+    outputs[:] = 5.0
+    assert np.all(data.outputs == 1.0)
+    for array in (data.times, data.outputs, data.mask, data.condition, data.attributes["W"]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        data.times = outputs  # type: ignore[misc]
+
+
+def test_from_list_pads():
+    data = ragged()
+    np.testing.assert_array_equal(data.lengths, [4, 2, 1])
+    np.testing.assert_array_equal(data.times[1], [0.0, 2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(data.times[2], [-1.0] * 4)
+    np.testing.assert_array_equal(data.mask[..., 0], [[1, 0, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(data.outputs[1, :, 0], [5.0, 6.0, 0.0, 0.0])
+    np.testing.assert_array_equal(data.condition, [0, 1, 2])
+    np.testing.assert_array_equal(data.unit, [1, 0, 1])
+
+
+def test_from_list_pads_inputs_with_the_last_row_and_keeps_attributes():
+    data = Dataset.from_list(
+        [
+            {
+                "times": [0, 1],
+                "outputs": [[1, 2]] * 2,
+                "inputs": [3.0, 4.0],
+                "initial": 1,
+                "attributes": {"W": 5},
+            },
+            {"times": [0], "outputs": [[1, 2]], "inputs": [6.0], "initial": 2, "attributes": {"W": 7}},
+        ],
+        input_names=["u"],
+        output_names=["p", "q"],
+        units={"u": "N"},
+    )
+    np.testing.assert_array_equal(data.inputs[..., 0], [[3.0, 4.0], [6.0, 6.0]])
+    np.testing.assert_array_equal(data.initial, [[1.0], [2.0]])
+    np.testing.assert_array_equal(data.attributes["W"], [5.0, 7.0])
+    assert data.input_names == ("u",) and data.units == {"u": "N"}
+
+
+def test_replicates_at_other_times_go_on_the_union():
+    data = Dataset.from_list(
+        [
+            {"times": [0.0, 2.0], "outputs": [1.0, 2.0], "inputs": [0.0, 4.0], "condition": "ramp"},
+            {
+                "times": [1.0, 2.0, 3.0],
+                "outputs": [3.0, np.nan, 5.0],
+                "inputs": [2.0, 4.0, 6.0],
+                "condition": "ramp",
+            },
+            {"times": [0.0], "outputs": [9.0], "inputs": [1.0], "condition": "hold"},
+        ]
+    )
+    np.testing.assert_array_equal(data.times, [[0, 1, 2, 3], [0, 1, 2, 3], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(data.inputs[:2, :, 0], [[0, 2, 4, 6]] * 2)
+    np.testing.assert_array_equal(data.mask[..., 0], [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(data.outputs[:2, :, 0], [[1, 0, 2, 0], [0, 3, 0, 5]])
+    assert data.condition_names == ("hold", "ramp")
+    np.testing.assert_array_equal(data.condition, [1, 1, 0])
+
+
+def test_union_without_inputs():
+    data = Dataset.from_list(
+        [{"times": t, "outputs": np.ones(len(t)), "condition": 0} for t in ([0.0, 1.0], [0.5], [0.0, 0.5, 1.0])]
+    )
+    np.testing.assert_array_equal(data.times, [[0.0, 0.5, 1.0]] * 3)
+    assert data.mask.sum() == 6
+
+
+def test_union_refuses_other_inputs_at_a_shared_time_and_other_paths_between():
+    first = {"times": [0.0, 2.0, 4.0], "outputs": [1.0] * 3, "inputs": [0.0, 1.0, 2.0], "condition": "a"}
+    shared = {"times": [0.0, 2.0], "outputs": [1.0] * 2, "inputs": [0.0, 1.5], "condition": "a"}
+    between = {"times": [1.0, 3.0], "outputs": [1.0] * 2, "inputs": [9.0, 9.0], "condition": "a"}
+    refused("trajectory 1 in condition a differs at time 2.0", Dataset.from_list, [first, shared])
+    refused("in condition a is over 1 % off", Dataset.from_list, [first, between])
+
+
+@pytest.mark.parametrize(
+    ("trajectories", "match"),
+    [
+        ([], "at least one trajectory"),
+        ([{"times": [0.0]}], "must have times and outputs"),
+        ([{"time": [0.0], "times": [0.0], "outputs": [1.0]}], "rename its keys"),
+        ([{"times": [0.0, 0.0], "outputs": [1.0, 2.0]}], "increase strictly"),
+        ([{"times": [0.0, np.nan], "outputs": [1.0, 2.0]}], "increase strictly"),
+        ([{"times": [0.0, 1.0], "outputs": [1.0]}], "with 2 rows"),
+        ([{"times": [], "outputs": []}], "increase strictly"),
+        ([{"times": [0.0], "outputs": ["a"]}], "real numbers"),
+        (
+            [{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [1.0], "unit": 1}],
+            "the same keys",
+        ),
+        ([{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [[1.0, 2.0]]}], "one shape"),
+        (
+            [{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [np.nan]}],
+            "trajectory 1 has none",
+        ),
+        (
+            [
+                {"times": [0.0], "outputs": [1.0], "inputs": [1.0], "condition": 0},
+                {"times": [1.0], "outputs": [1.0], "inputs": [[1.0, 2.0]], "condition": 0},
+            ],
+            "one shape",
+        ),
+    ],
+)
+def test_from_list_refuses(trajectories, match):
+    refused(match, Dataset.from_list, trajectories)
+
+
+# Validation
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"times": np.zeros((2, 4))}, "times must have shape"),
+        ({"mask": np.ones((2, 3, 2), bool)}, "mask must have shape"),
+        ({"mask": np.ones((2, 3, 1))}, "mask must be True or False"),
+        ({"condition": np.zeros(3, int)}, "condition must have shape"),
+        ({"condition": np.zeros(2)}, "condition must be whole numbers"),
+        ({"condition": np.array([0, 2])}, "condition must use every number"),
+        ({"unit": np.array([-1, 0])}, "unit must use every number"),
+        ({"initial": np.zeros((3, 1))}, "initial must have shape"),
+        ({"initial": np.array([[0.0], [np.nan]])}, "initial must be finite; trajectory 1"),
+        ({"outputs": np.zeros((2, 3))}, "must be .traj, time, column."),
+        ({"outputs": np.zeros((2, 3, 1), complex)}, "real numbers; found complex128"),
+        (
+            {"times": np.array([[0.0, 1.0, 2.0], [0.0, np.inf, 2.0]])},
+            "times must be finite; trajectory 1 has inf at index 1",
+        ),
+        (
+            {"times": np.array([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0]])},
+            "trajectory 1 has 1.0 after 2.0 at index 2",
+        ),
+        (
+            {"times": np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 1.0]])},
+            "trajectory 1 has 0.0 after 0.0 at index 1",
+        ),
+        (
+            {"times": np.array([[0.0, 1.0, 1.0]] * 2)},
+            "padding and must be masked; trajectory 0 has an output at index 2",
+        ),
+        ({"inputs": np.full((2, 3, 1), np.nan)}, "trajectory 0 has nan in input 0 at index 0"),
+        ({"outputs": np.full((2, 3, 1), np.nan)}, "observed outputs must be finite; trajectory 0 has nan"),
+        ({"mask": np.array([[[True]] * 3, [[False]] * 3])}, "at least one observed output; trajectory 1"),
+        (
+            {"times": np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])},
+            "times of trajectory 1 in condition 0 differ",
+        ),
+        ({"inputs": np.arange(6.0).reshape(2, 3, 1)}, "inputs of trajectory 1 in condition 0 differ"),
+        ({"output_names": ("a", "b")}, "output_names must have 1 names; found 2"),
+        ({"unit_names": ("a", "a")}, "unit_names must be distinct"),
+        ({"condition_names": ("",)}, "condition_names must be distinct and not empty"),
+        ({"attributes": {"W": np.zeros(3)}}, "attribute W must have one entry"),
+    ],
+)
+def test_refuses(changes, match):
+    fields = fields_of(grid_data(2), input_names=(), **changes)
+    message = refused(match, Dataset, **fields)
+    assert ";" in message
+
+
+def test_refuses_padding_that_does_not_repeat_the_inputs():
+    data = Dataset.from_list([{"times": [0, 1], "outputs": [1, 1], "inputs": [1, 2]}] * 2)
+    changes = {"times": np.zeros((2, 2)), "mask": np.array([[[True], [False]]] * 2)}
+    refused("repeat the last valid row .* trajectory 0 does not at index 1", Dataset, **fields_of(data, **changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"inputs": np.ones((4, 3))}, "inputs must fit"),
+        ({"inputs": [[1.0], [1.0, 2.0]]}, "rectangular"),
+        ({"mask": np.ones((5, 3), bool)}, "mask must fit"),
+        ({"condition": [0, 1]}, "one label a trajectory"),
+        ({"condition": [0.0, np.nan, 1.0]}, "finite numbers"),
+        ({"unit": [None, "a", "b"]}, "a mixture"),
+        ({"attributes": {"W": ["a", "b", "c"]}}, "real numbers"),
+    ],
+)
+def test_from_arrays_refuses(options, match):
+    refused(match, grid_data, 3, **options)
+
+
+# Selecting and splitting
+
+
+def test_select_renumbers_and_keeps_labels():
+    data = crossed()
+    part = data.select([10, 1, 5])
+    np.testing.assert_array_equal(part.condition, [1, 0, 0])
+    assert part.condition_names == ("1", "2")
+    assert part.unit_names == ("0", "1", "2") and part.unit.tolist() == [2, 0, 1]
+    np.testing.assert_array_equal(part.outputs, data.outputs[[10, 1, 5]])
+    np.testing.assert_array_equal(part.attributes["b"], data.attributes["b"][[10, 1, 5]])
+    assert part.units == data.units
+
+
+@pytest.mark.parametrize("index", [slice(1, 3), np.array([False, True, True]), [1, 2], (-2, -1), range(1, 3)])
+def test_select_trims_the_time_axis(index):
+    part = ragged().select(index)
+    assert part.times.shape == (2, 2)
+    assert part.unit_names == ("a", "b")
+
+
+def test_select_one_none_and_wrong():
+    data = ragged()
+    assert data.select(1).num_trajectories == 1
+    assert data.select([0, 0]).num_trajectories == 2
+    empty = data.select([])
+    assert empty.num_trajectories == empty.num_conditions == empty.num_units == 0 and empty.num_outputs == 1
+    refused("some of the 3 trajectories", data.select, [3])
+    refused("some of the 3 trajectories", data.select, [True, False])
+    refused("some of the 3 trajectories", data.select, [0.5])
+    refused("one axis", data.select, [[0], [1]])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("num_conditions", [3, 4, 10, 17])
+def test_split_never_shares_a_condition(seed, num_conditions):
+    data = per_condition(num_conditions)
+    parts = data.split(0.7, 0.15, 0.15, seed=seed)
+    labels = [set(part.condition_names) for part in parts]
+    assert all(labels) and sum(map(len, labels)) == num_conditions
+    assert set().union(*labels) == set(data.condition_names)
+    assert sum(part.num_trajectories for part in parts) == data.num_trajectories
+
+
+def test_split_is_deterministic_and_depends_on_the_seed():
+    data = per_condition(30)
+    first, again, other = (data.split(0.5, 0.25, 0.25, seed=seed) for seed in (1, 1, 2))
+    for a, b in zip(first, again, strict=True):
+        assert_same(a, b)
+    assert first[0].condition_names != other[0].condition_names
+
+
+def test_split_of_one_condition_is_by_trajectory():
+    data = grid_data(10)
+    parts = data.split(0.8, 0.1, 0.1, seed=0)
+    assert [part.num_trajectories for part in parts] == [8, 1, 1]
+    assert sorted(name for part in parts for name in part.unit_names) == sorted(data.unit_names)
+
+
+def test_split_sizes_are_exact_where_they_can_be():
+    parts = per_condition(10, repeats=1).split(0.7, 0.2, 0.1, seed=3)
+    assert [part.num_conditions for part in parts] == [7, 2, 1]
+
+
+def test_split_with_a_zero_part_and_too_few():
+    train, valid, test = per_condition(2).split(0.5, 0, 0.5, seed=0)
+    assert (train.num_conditions, valid.num_trajectories, test.num_conditions) == (1, 0, 1)
+    train, valid, test = grid_data(1).split(1, 0, 0, seed=0)
+    assert (train.num_trajectories, valid.num_trajectories, test.num_trajectories) == (1, 0, 0)
+    refused("needs at least 3 conditions; the data has 2", per_condition(2).split, 0.6, 0.2, 0.2, seed=0)
+    refused("needs at least 2 trajectories; the data has 1", grid_data(1).split, 0.5, 0, 0.5, seed=0)
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.5, 0.5), (1.2, -0.1, -0.1), (np.nan, 0.5, 0.5), (0.0, 0.0, 0.0)])
+def test_split_refuses_fractions(fractions):
+    refused("sum to 1", grid_data(5).split, *fractions, seed=0)
+
+
+# Cases, replicates, arrays
+
+
+def test_cases_are_the_grid_of_each_condition():
+    data = crossed()
+    cases = data.cases()
+    np.testing.assert_array_equal(cases.times[data.condition], data.times)
+    np.testing.assert_array_equal(cases.inputs[data.condition], data.inputs)
+    assert cases.times.shape == (4, 5) and cases.inputs.shape == (4, 5, 1)
+
+
+def test_replicates_of_crossed_units():
+    data = crossed()
+    found = data.replicates()
+    assert found.outputs.shape == (3, 4, 5, 2) and found.mask.shape == (3, 4, 5, 2)
+    np.testing.assert_array_equal(found.outputs[data.unit, data.condition], data.outputs)
+    np.testing.assert_array_equal(found.mask[data.unit, data.condition], data.mask)
+    assert found.present.sum() == 11 and not found.present[2, 3]
+    assert not found.mask[2, 3].any() and not found.outputs[2, 3].any()
+    assert found.initial is not None and data.initial is not None
+    np.testing.assert_array_equal(found.initial[2, 3], data.initial[3])
+    np.testing.assert_array_equal(found.initial[data.unit, data.condition], data.initial)
+
+
+def test_replicates_of_nested_units_are_counted_within_a_condition():
+    data = grid_data(5, inputs=np.repeat([[1.0], [0.0], [1.0], [1.0], [0.0]], 3, axis=1))
+    found = data.replicates()
+    assert data.condition.tolist() == [0, 1, 0, 0, 1]
+    np.testing.assert_array_equal(found.present, [[True, True], [True, True], [True, False]])
+    np.testing.assert_array_equal(found.outputs[:, 0], data.outputs[[0, 2, 3]])
+    np.testing.assert_array_equal(found.outputs[:2, 1], data.outputs[[1, 4]])
+    assert found.initial is None
+
+
+def test_replicates_refuse_a_unit_twice_in_a_condition_when_crossed():
+    data = per_condition(2)
+    data = dataclasses.replace(data, unit=np.array([0, 0, 0, 1]), unit_names=())
+    refused("unit 0 has 2 in condition 0", data.replicates)
+
+
+def test_repeats_of_a_nested_unit_are_members_of_their_own():
+    data = dataclasses.replace(grid_data(4), unit=np.array([0, 0, 1, 1]), unit_names=())
+    assert data.replicates().present.shape == (4, 1)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, np.float64, "float32"])
+def test_arrays_are_a_pytree_of_one_dtype(dtype):
+    data = crossed()
+    batch = data.arrays(dtype)
+    floats = (batch.times, batch.inputs, batch.outputs, batch.initial)
+    assert all(array is not None and array.dtype == np.dtype(dtype) for array in floats)
+    assert batch.mask.dtype == bool and batch.condition.dtype == jnp.int32
+    total = jax.jit(lambda b: jnp.sum(b.outputs * b.mask))(batch)
+    np.testing.assert_allclose(total, data.outputs.sum(), rtol=1e-5)
+    assert grid_data(2).arrays(dtype).initial is None
+    assert len(jax.tree.leaves(grid_data(2).arrays(dtype))) == 5
+
+
+def test_arrays_refuse_a_dtype_that_spoils_the_data():
+    late = Dataset.from_arrays(1e9 + np.arange(3.0), np.ones((1, 3)))
+    refused("times must differ in float32", late.arrays, np.float32)
+    assert late.arrays(np.float64).times[0, 1] == 1e9 + 1
+    huge = Dataset.from_arrays(np.arange(3.0), np.full((1, 3), 1e39))
+    refused("outputs must be finite in float32", huge.arrays, np.float32)
+    refused("floating", huge.arrays, np.int32)
+
+
+def test_float64_arrays_need_x64():
+    with jax.enable_x64(False):
+        refused("64-bit mode", grid_data(1).arrays, np.float64)
+        assert grid_data(1).arrays(np.float32).times.dtype == np.float32
+
+
+# Scaling
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e-12, 1.0, 1e12, 1e200])
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e3])
+def test_standardise_at_any_magnitude(factor, offset):
+    rng = np.random.default_rng(1)
+    outputs = factor * (offset + rng.normal(size=(6, 7, 2)))
+    outputs[0, 2] = np.nan
+    data = Dataset.from_arrays(factor * np.arange(7.0), outputs, inputs=factor * rng.normal(size=(6, 7, 1)))
+    scaling = Scaling.standardise(data, initial_like_outputs=False)
+    scaled = data.scaled(scaling)
+    for column in range(2):
+        observed = scaled.outputs[..., column][scaled.mask[..., column]]
+        np.testing.assert_allclose([observed.mean(), observed.std()], [0, 1], atol=1e-10)
+    np.testing.assert_allclose([scaled.inputs.mean(), scaled.inputs.std()], [0, 1], atol=1e-10)
+    np.testing.assert_allclose(scaled.times[0], np.arange(7.0) / 6, rtol=1e-15)
+    back = np.where(data.mask, scaling.unscale_outputs(scaled.outputs), 0.0)
+    np.testing.assert_allclose(back, data.outputs, rtol=1e-12, atol=1e-15 * offset * factor)
+    np.testing.assert_allclose(scaling.unscale_spread(np.ones(2)), scaling.output_scale, rtol=0)
+
+
+def test_a_small_spread_about_a_large_mean_is_no_constant():
+    rng = np.random.default_rng(2)
+    data = Dataset.from_arrays(np.arange(200.0), 1 + 1e-12 * rng.normal(size=(1, 200)))
+    scaling = Scaling.standardise(data, initial_like_outputs=False)
+    np.testing.assert_allclose(scaling.output_scale, 1e-12, rtol=0.2)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e12, 1e-12, 1e308])
+def test_a_constant_column_gets_scale_one(value):
+    data = Dataset.from_arrays(np.arange(7.0), np.full((3, 7), value), inputs=np.full((3, 7), value))
+    scaling = Scaling.standardise(data, initial_like_outputs=False)
+    assert scaling.output_scale == 1 and scaling.input_scale == 1
+    assert np.all(data.scaled(scaling).outputs == 0)
+
+
+def test_rounding_noise_is_no_spread():
+    data = Dataset.from_arrays([0.0, 1.0], [[0.3, 0.1 + 0.2]])
+    assert Scaling.standardise(data, initial_like_outputs=False).output_scale == 1
+
+
+def test_standardise_ignores_padding_missing_columns_and_handles_one_point():
+    data = Dataset.from_list(
+        [
+            {"times": [5.0, 9.0], "outputs": [[1.0, np.nan], [3.0, np.nan]], "inputs": [0.0, 2.0]},
+            {"times": [6.0], "outputs": [[2.0, np.nan]], "inputs": [1.0]},
+        ]
+    )
+    scaling = Scaling.standardise(data, initial_like_outputs=False)
+    assert scaling.time_scale == 4.0
+    np.testing.assert_allclose(scaling.input_scale, np.std([0, 2, 1]), rtol=1e-15)
+    np.testing.assert_array_equal(scaling.output_shift, [2.0, 0.0])
+    np.testing.assert_allclose(scaling.output_scale, np.array([np.std([1, 3, 2]), 1.0]), rtol=1e-15)
+    np.testing.assert_array_equal(data.scaled(scaling).lengths, [2, 1])
+    assert Scaling.standardise(data.select(1), initial_like_outputs=False).time_scale == 1.0
+
+
+def test_initial_is_scaled_like_the_outputs_if_asked():
+    rng = np.random.default_rng(3)
+    outputs = 5 + 2 * rng.normal(size=(4, 6, 2))
+    data = Dataset.from_arrays(np.arange(6.0), outputs, initial=outputs[:, 0])
+    like = data.scaled(Scaling.standardise(data, initial_like_outputs=True))
+    np.testing.assert_array_equal(like.initial, like.outputs[:, 0])
+    alone = data.scaled(Scaling.standardise(data, initial_like_outputs=False))
+    np.testing.assert_array_equal(alone.initial, data.initial)
+    refused("2 for 3 columns of initial", Scaling.standardise, crossed(), initial_like_outputs=True)
+
+
+def test_identity_changes_nothing_and_a_changed_column_loses_its_unit():
+    data = crossed()
+    same = data.scaled(Scaling.identity(data))
+    assert_same(same, data)
+    assert same.units == data.units
+    scaling = dataclasses.replace(Scaling.identity(data), output_scale=np.array([2.0, 1.0]))
+    assert data.scaled(scaling).units == {"time": "s"}
+
+
+def test_scaling_is_stored_as_plain_numbers():
+    data = crossed()
+    scaling = Scaling.standardise(data, initial_like_outputs=False)
+    again = Scaling.from_dict(json.loads(json.dumps(scaling.to_dict())))
+    for field in dataclasses.fields(Scaling):
+        np.testing.assert_array_equal(getattr(again, field.name), getattr(scaling, field.name))
+    assert again.initial_scale.shape == (3,)
+    assert Scaling.from_dict(Scaling.identity(grid_data(1)).to_dict()).input_scale.shape == (0,)
+
+
+def test_scaling_refuses():
+    data = crossed()
+    plain = Scaling.identity(data).to_dict()
+    refused(
+        "missing or unknown: .'time_scale'",
+        Scaling.from_dict,
+        {k: v for k, v in plain.items() if k != "time_scale"},
+    )
+    refused("must be positive", Scaling.from_dict, plain | {"output_scale": [0.0, 1.0]})
+    refused("must be finite", Scaling.from_dict, plain | {"output_shift": [np.nan, 1.0]})
+    refused("one shift and one scale", Scaling.from_dict, plain | {"output_shift": [1.0]})
+    refused("must be one number", Scaling.from_dict, plain | {"time_scale": [1.0]})
+    narrow = Scaling.from_dict(plain | {"output_shift": [0.0], "output_scale": [1.0]})
+    refused("1 for 2 columns of output", data.scaled, narrow)
+    refused("no trajectory", Scaling.standardise, data.select([]), initial_like_outputs=False)
+
+
+def test_unscale_takes_any_leading_axes_and_jax_arrays():
+    scaling = dataclasses.replace(Scaling.identity(crossed()), output_shift=np.array([1.0, 2.0]))
+    assert np.asarray(scaling.unscale_outputs(jnp.zeros((3, 4, 5, 2)))).tolist()[2][3][4] == [1.0, 2.0]
+    np.testing.assert_array_equal(jax.jit(scaling.unscale_spread)(jnp.ones(2)), np.ones(2))
+
+
+# Files
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".npz", ".NPZ"])
+@pytest.mark.parametrize("make", [crossed, ragged, lambda: grid_data(1, num_times=1), lambda: per_condition(3)])
+def test_round_trip_is_exact(tmp_path, suffix, make):
+    data = make()
+    path = tmp_path / f"data{suffix}"
+    save_data(data, path)
+    again = load_data(str(path))
+    assert_same(again, data)
+    assert again.units == data.units and list(again.attributes) == list(data.attributes)
+    for name, values in data.attributes.items():
+        np.testing.assert_array_equal(again.attributes[name], values)
+        assert again.attributes[name].shape == values.shape
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("make", [crossed, ragged, lambda: grid_data(1, num_times=1), lambda: per_condition(11)])
+def test_csv_round_trip_keeps_names_and_numbers(tmp_path, make):
+    data = make()
+    save_data(data, tmp_path / "data.csv")
+    assert_same(load_data(tmp_path / "data.csv"), data)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_extreme_numbers_and_odd_names_survive(tmp_path, suffix):
+    values = np.array([[0.1 + 0.2, 5e-324, -1.7976931348623157e308, 1 / 3, -0.0, 123456789.123456789]])
+    name = 'a "b", c/ü:é'
+    data = Dataset.from_arrays(values.cumsum() * 0 + np.arange(6) / 3, values, output_names=(name,), unit=["NA"])
+    save_data(data, tmp_path / f"data{suffix}")
+    again = load_data(tmp_path / f"data{suffix}")
+    assert again.outputs.tobytes() == data.outputs.tobytes() and again.times.tobytes() == data.times.tobytes()
+    assert again.output_names == (name,) and again.unit_names == ("NA",)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_damaged_file_is_a_data_error(tmp_path, suffix):
+    path = tmp_path / f"data{suffix}"
+    save_data(crossed(), path)
+    whole = path.read_bytes()
+    cuts = [0, 1, 3, 5, 20, len(whole) // 4, len(whole) // 2, len(whole) - 200, len(whole) - 9]
+    # A cut in a CSV's last line may leave a whole, smaller table.
+    for cut in cuts[:-1] if suffix == ".csv" else cuts:
+        path.write_bytes(whole[:cut])
+        try:
+            data = load_data(path)
+        except DataError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+        else:
+            pytest.fail(f"cut at {cut} of {len(whole)} gave {data}")
+    path.write_bytes(b"\x00\xff garbage \n\n" * 50)
+    refused(str(path), load_data, path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_flipped_bytes_give_a_data_error_or_a_data_set(tmp_path, suffix):
+    path = tmp_path / f"data{suffix}"
+    save_data(per_condition(2), path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(5)
+    for position in rng.integers(0, len(whole), size=40):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0xFF]) + whole[position + 1 :])
+        try:
+            load_data(path)
+        except DataError as error:
+            assert "\n" not in str(error)
+
+
+def test_unknown_suffix_missing_file_and_folder(tmp_path):
+    refused("must end in .nc, .npz, .csv; got 'a.xlsx'", load_data, tmp_path / "a.xlsx")
+    refused("must end in", save_data, grid_data(1), tmp_path / "a")
+    refused("No such file", load_data, tmp_path / "a.csv")
+    (tmp_path / "folder.csv").mkdir()
+    refused("readable file", load_data, tmp_path / "folder.csv")
+    refused("must be writable", save_data, grid_data(1), tmp_path / "no" / "a.npz")
+    refused("must be writable", save_data, grid_data(1), tmp_path / "no" / "a.nc")
+    refused("must be writable", save_data, grid_data(1), tmp_path / "no" / "a.csv")
+    refused("none to write", save_data, grid_data(1).select([]), tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_failed_write_leaves_the_earlier_file(tmp_path, suffix, monkeypatch):
+    import pandas as pd
+    import xarray as xr
+
+    path = tmp_path / f"data{suffix}"
+    save_data(grid_data(1), path)
+    before = path.read_bytes()
+
+    def fail(*args, **options):
+        raise OSError("disk full")
+
+    for owner, name in ((np, "savez_compressed"), (xr.Dataset, "to_netcdf"), (pd.DataFrame, "to_csv")):
+        monkeypatch.setattr(owner, name, fail)
+    refused("disk full", save_data, crossed(), path)
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def write_csv(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_csv_with_named_columns(tmp_path):
+    path = write_csv(
+        tmp_path,
+        "test,t [s],load,disp,specimen,note\nB,0,1.0,0.5,s2,x\nA,0,1.0,,s1,x\nB,1,2.0,0.75,s2,x\nA,1,2.0,0.25,s1,x\n",
+    )
+    data = load_data(path, trajectory="test", time="t [s]", inputs=["load"], outputs="disp", unit="specimen")
+    np.testing.assert_array_equal(data.outputs[..., 0], [[0.5, 0.75], [0.0, 0.25]])
+    np.testing.assert_array_equal(data.mask[..., 0], [[True, True], [False, True]])
+    assert data.num_conditions == 1 and data.input_names == ("load",) and data.output_names == ("disp",)
+    assert data.unit_names == ("s1", "s2") and data.unit.tolist() == [1, 0]
+
+
+def test_csv_of_one_trajectory_with_byte_order_mark_and_windows_lines(tmp_path):
+    path = write_csv(tmp_path, "\ufefftime,y:a\r\n0,1\r\n1,NaN\r\n2,3\r\n\r\n")
+    data = load_data(path)
+    np.testing.assert_array_equal(data.outputs[0, :, 0], [1, 0, 3])
+    assert data.num_trajectories == 1 and data.output_names == ("a",)
+
+
+def test_csv_replicates_of_a_condition_go_on_the_union(tmp_path):
+    path = write_csv(tmp_path, "trajectory,time,y:a,condition\n0,0,1,c\n0,2,2,c\n1,0,3,c\n1,1,4,c\n")
+    data = load_data(path)
+    np.testing.assert_array_equal(data.times, [[0, 1, 2]] * 2)
+    assert data.num_conditions == 1 and data.mask.sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "match"),
+    [
+        ("", {}, "the file is empty"),
+        ("\n \n", {}, "the file is empty"),
+        ("time,y:a\n", {}, "rows below its header"),
+        ("tme,y:a\n0,1\n", {}, "column 'time' must be in the file.*did you mean 'tme'"),
+        ("time,stress\n0,1\n", {}, "no column begins with y:"),
+        ("time,stress\n0,1\n", {"outputs": ["stres"]}, "did you mean 'stress'"),
+        ("time,y:a\n0,1\n", {"condition": "load"}, "column 'load' must be"),
+        ("time,y:a\n0,1\n1,high\n", {}, "column 'y:a' must hold numbers; row 3 has 'high'"),
+        ("time,y:a\n0,1\n1,1_000\n", {}, "row 3 has '1_000'"),
+        ("time,y:a\n0,1\n1,True\n", {}, "row 3 has 'True'"),
+        ("time,y:a\n0,1\n,2\n", {}, "increase strictly"),
+        ("time,y:a\n0,1\n0,2\n", {}, "increase strictly"),
+        ("time,y:a\n1,1\n0,2\n", {}, "increase strictly"),
+        ("time,y:a\n0,inf\n", {}, "observed outputs must be finite"),
+        ("time,y:a\n0,\n1,\n", {}, "trajectory 0 has none"),
+        ("time,x:u,y:a\n0,1,2\n1,,2\n", {}, "inputs must be known at every time"),
+        ("time,y:a,y:a\n0,1,2\n", {}, "column names must differ"),
+        ("time,y:a,x:u\n0,1,2\n1,2\n", {}, "every row must have 3 cells; row 3 has 2"),
+        ("time,y:a,x:u\n0,1,2\n1\n", {}, "row 3 has 1"),
+        ("time,y:a\n0,1,2\n", {}, "row 2 has 3"),
+        ("time,y:a,unit\n0,1,\n", {}, "column 'unit' must be filled in every row; row 2"),
+        ("time,y:a,condition\n0,1,c\n1,1,d\n", {}, "'condition' must be the same .* trajectory '0'"),
+        ("time,y:a,h0:0\n0,1,5\n1,1,6\n", {}, "'h0:0' must be the same"),
+    ],
+)
+def test_csv_refuses(tmp_path, text, options, match):
+    path = write_csv(tmp_path, text)
+    refused(match, load_data, path, **options)
+
+
+def test_foreign_npz_by_variable_names(tmp_path):
+    path = tmp_path / "other.npz"
+    t, u, y = np.arange(3.0), np.array([1.0, 2.0, 3.0]), np.arange(6.0).reshape(2, 3)
+    np.savez(path, t=t, u=u, y=y, z=2 * y, h=np.array([5.0, 6.0]), who=np.array(["b", "a"]))
+    data = load_data(path, time="t", inputs="u", outputs=["y", "z"], initial=["h"], unit="who")
+    np.testing.assert_array_equal(data.outputs[..., 1], 2 * y)
+    np.testing.assert_array_equal(data.inputs[..., 0], [u, u])
+    np.testing.assert_array_equal(data.initial, [[5.0], [6.0]])
+    assert data.unit.tolist() == [1, 0]
+    refused("outputs must be named", load_data, path)
+    refused("did you mean 'who'", load_data, path, time="t", outputs=["y"], unit="whom")
+    refused("first axis", load_data, path, trajectory="who", outputs=["y"])
+
+
+def test_npz_with_pickled_objects_is_refused(tmp_path):
+    np.savez(tmp_path / "bad.npz", time=np.arange(2.0), y=np.array([[{}, {}]], dtype=object))
+    refused("pickle", load_data, tmp_path / "bad.npz", outputs=["y"])
+
+
+def test_our_file_refuses_named_columns_and_a_later_format(tmp_path):
+    path = tmp_path / "data.npz"
+    save_data(grid_data(1), path)
+    refused("name none", load_data, path, outputs=["y0"])
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(str(arrays["langenode"])) | {"format": 2}
+    np.savez(path, allow_pickle=False, **(arrays | {"langenode": np.array(json.dumps(header))}))
+    refused("found 2; update langenode", load_data, path)
+
+
+def test_netcdf_3_is_readable_by_others(tmp_path):
+    import xarray as xr
+
+    data = crossed()
+    save_data(data, tmp_path / "data.nc")
+    assert (tmp_path / "data.nc").read_bytes().startswith(b"CDF\x02")
+    opened = xr.load_dataset(tmp_path / "data.nc", engine="scipy")
+    np.testing.assert_array_equal(opened["outputs"].sel(out="stress"), data.outputs[..., 0])
+    assert opened["attribute_0"].attrs["long_name"] == "W"
+
+
+def test_netcdf_4_where_h5netcdf_is_present(tmp_path, monkeypatch):
+    pytest.importorskip("h5netcdf")
+    import xarray as xr
+
+    path = tmp_path / "other.nc"
+    y = np.arange(6.0).reshape(2, 3)
+    xr.Dataset({"time": ("time", np.arange(3.0)), "y": (("traj", "time"), y)}).to_netcdf(path, engine="h5netcdf")
+    np.testing.assert_array_equal(load_data(path, outputs=["y"]).outputs[..., 0], y)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    refused("pip install h5netcdf", load_data, path, outputs=["y"])
+
+
+def test_import_is_light():
+    code = "import sys, langenode.data; print([m for m in ('pandas', 'xarray', 'scipy.io') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
