@@ -126,22 +126,18 @@ def fit(
 ) -> FitResult:
     """Train the posterior of a problem (Algorithm 1, lines 2 to 8). Pass an earlier `state` to go on from there."""
     _check(problem, settings)
-    params, static = eqx.partition(problem, _trained(problem, settings))
-    optimiser = optax.chain(optax.clip_by_global_norm(settings.clip), optax.adam(settings.learning_rate))
+    _, static = eqx.partition(problem, _trained(problem, settings))
+    optimiser = _optimiser(settings)
     if state is None:
-        state = _first_state(params, optimiser, settings)
+        state = initial_state(problem, settings)
     begin = time.perf_counter()
     run_block = _compiled_block(static, optimiser, settings)
-    score = _compiled_score(static, settings) if validation is not None else None
+    score = None if validation is None else _compiled_score(static, settings, validation, key)
     while int(state.step) < settings.num_updates:
         state = run_block(state, data, key)
         _stop_where_not_finite(state, settings)
         if score is not None:
-            state = _judge(
-                state,
-                score(state.averaged, validation, jax.random.fold_in(key, settings.num_updates)),
-                settings,
-            )
+            state = _judge(state, score(state.averaged), settings)
         if on_block is not None:
             seconds = time.perf_counter() - begin
             on_block(state, _progress(state, settings, seconds), eqx.combine(state.averaged, static))
@@ -170,14 +166,20 @@ def _trained(problem: Problem, settings: TrainSettings) -> Any:
     return flags
 
 
-def _first_state(params: Any, optimiser: optax.GradientTransformation, settings: TrainSettings) -> TrainState:
+def _optimiser(settings: TrainSettings) -> optax.GradientTransformation:
+    return optax.chain(optax.clip_by_global_norm(settings.clip), optax.adam(settings.learning_rate))
+
+
+def initial_state(problem: Problem, settings: TrainSettings) -> TrainState:
+    """The state before the first update; a stored state has the same structure."""
+    params, _ = eqx.partition(problem, _trained(problem, settings))
     num_blocks = math.ceil(settings.num_updates / settings.block)
     zero = jnp.zeros((), int)
     return TrainState(
         step=zero,
         params=params,
         averaged=params,
-        optimiser=optimiser.init(params),
+        optimiser=_optimiser(settings).init(params),
         skipped=zero,
         skipped_in_row=zero,
         history=jnp.full((settings.num_updates, 3), jnp.nan),
@@ -228,14 +230,17 @@ def _with_diffusion(params: Any, step: Array, settings: TrainSettings) -> Any:
     return eqx.tree_at(lambda p: p.posterior.diffusion, params, jnp.asarray(value, old.dtype))
 
 
-def _compiled_score(static: Any, settings: TrainSettings):
+def _compiled_score(static: Any, settings: TrainSettings, data: View, key: PRNGKeyArray):
+    # One key for all blocks: scores are compared on the same random numbers.
+    keys = jax.random.split(jax.random.fold_in(key, settings.num_updates), settings.num_samples)
+
     @eqx.filter_jit
-    def score(params: Any, data: View, key: PRNGKeyArray) -> Float[Array, ""]:
+    def score(params: Any, data: View) -> Float[Array, ""]:
         problem = eqx.combine(params, static)
-        outcomes = jax.vmap(lambda k: data.run(problem, k))(jax.random.split(key, settings.num_samples))
+        outcomes: Any = jax.vmap(lambda k: data.run(problem, k))(keys)
         return data.score(problem, outcomes)
 
-    return score
+    return lambda params: score(params, data)
 
 
 def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainState:

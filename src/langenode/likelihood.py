@@ -144,8 +144,7 @@ def noise_from_replicates(
             here = data.condition == condition
             rows = here & (modes == mode)
             sigma[mode, here] = _replicate_sigma(residual[rows], data.mask[rows], pooled)
-    spread = np.sqrt(np.mean(pooled**2)) or 1.0
-    sigma = np.maximum(sigma, SMALLEST_RELATIVE_SIGMA * spread)
+    sigma = np.maximum(sigma, SMALLEST_RELATIVE_SIGMA * np.where(pooled > 0.0, pooled, 1.0))
     counts = np.bincount(modes, minlength=num_modes)
     return Likelihood(jnp.asarray(sigma), jnp.asarray(counts / counts.sum()))
 

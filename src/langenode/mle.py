@@ -47,8 +47,10 @@ def fit_mle(
     Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
     `penalty` times the squared weights is added, for models with more weights than data.
     """
-    params, static = eqx.partition(model, eqx.is_inexact_array)
-    dtype = jax.tree.leaves(params)[0].dtype
+    given, static = eqx.partition(model, eqx.is_inexact_array)
+    # In the widest precision that JAX is set to: a line search ends where rounding begins.
+    dtype = jnp.result_type(float)
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
     batch = data.arrays(dtype)
     scale = jnp.asarray(_output_spread(data), dtype)
 
@@ -71,6 +73,7 @@ def fit_mle(
             "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
             "or lower mle.learning_rate"
         )
+    params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, given)
     return PointFit(eqx.combine(params, static), losses)
 
 
@@ -121,12 +124,22 @@ def trajectory_jacobians(
     def one(times, inputs, initial):
         # Forward mode costs one pass a weight, reverse mode one a cell: take the fewer.
         cells = times.shape[0] * batch.outputs.shape[-1]
-        derivative = jax.jacfwd(outputs) if weights.shape[0] <= cells else jax.jacrev(outputs)
+        is_forward = weights.shape[0] <= cells and _has_forward_mode(outputs, weights, times, inputs, initial)
+        derivative = jax.jacfwd(outputs) if is_forward else jax.jacrev(outputs)
         return outputs(weights, times, inputs, initial), derivative(weights, times, inputs, initial)
 
     fitted, jacobian = jax.vmap(one)(batch.times, batch.inputs, batch.initial)
     residual = jnp.where(batch.mask, batch.outputs - fitted, 0.0)
     return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)
+
+
+def _has_forward_mode(function: Callable, *arguments: Any) -> bool:
+    """Whether a function can be differentiated forwards: an adaptive solver's checkpoints go backwards only."""
+    try:
+        jax.eval_shape(jax.jacfwd(function), *arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def population_reference(
@@ -168,7 +181,8 @@ def laplace_reference(
     """The Gauss-Newton (Laplace) law at the posterior's mode: `(J' J / (sigma^2 temperature) + 1/prior^2)^-1`.
 
     A few damped Gauss-Newton iterations first move the MLE to the mode. An inferred noise scale is held at the
-    residuals' rms in the curvature of the other weights; its own information is two a cell.
+    MLE's residuals' rms in the curvature of the other weights; its own information is two a cell, and its mean the
+    log of the mode's residuals' rms drawn to the prior accordingly.
     """
     dtype = prior.mean.dtype
     batch = data.arrays(dtype)
@@ -196,9 +210,15 @@ def laplace_reference(
             objective, gradient, hessian = new
         else:
             damping = max(10.0 * damping, 1e-4)
-    hessian = hessian + jnp.diag(_noise_information(partition, data, temperature, dtype))
-    covariance = jnp.linalg.inv(hessian)
     mean = partition.flatten(model)
+    if likelihood.sigma is None:
+        information, log_sigma = _noise_information(partition, data, _reference_sigma(model, data, likelihood))
+        information = jnp.asarray(information / temperature, dtype)
+        # The least squares above do not see the noise scale: its mode is that of the residuals, drawn to the prior.
+        mode = (information * jnp.asarray(log_sigma, dtype) + precision * prior.mean) / (information + precision)
+        mean = jnp.where(information > 0.0, mode, mean)
+        hessian = hessian + jnp.diag(information)
+    covariance = jnp.linalg.inv(hessian)
     if partition.dim > LARGEST_FULL_COVARIANCE:
         return Reference(mean, jnp.sqrt(jnp.diag(covariance)))
     return Reference.from_covariance(mean, 0.5 * (covariance + covariance.T))
@@ -213,11 +233,15 @@ def _reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.nd
     return np.broadcast_to(np.maximum(rms, 1e-8), data.outputs.shape)
 
 
-def _noise_information(partition: Partition, data: Dataset, temperature: float, dtype: Any) -> Float[Array, " dim"]:
-    """Fisher information of an inferred log noise scale, two for each observed cell of its output; zero elsewhere."""
-    information = np.zeros(partition.dim)
+def _noise_information(partition: Partition, data: Dataset, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fisher information of an inferred log noise scale, two for each observed cell of its output, and its estimate.
+
+    Both are zero at the other weights.
+    """
+    information, log_sigma = np.zeros(partition.dim), np.zeros(partition.dim)
     for position, name in enumerate(partition.names):
         if name.startswith("log_noise"):
             output = int(name.split("[")[1].rstrip("]"))
-            information[position] = 2.0 * data.mask[..., output].sum() / temperature
-    return jnp.asarray(information, dtype)
+            information[position] = 2.0 * data.mask[..., output].sum()
+            log_sigma[position] = np.log(sigma[0, 0, output])
+    return information, log_sigma

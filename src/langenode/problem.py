@@ -68,12 +68,21 @@ def simulate(
     return jax.vmap(one_sample, in_axes=(0, axis))(weights, initial)
 
 
+_compiled_simulate = eqx.filter_jit(simulate)
+
+
+@eqx.filter_jit
+def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
+    """Draws of the stochastic weights, compiled."""
+    return posterior.sample(num_samples, key=key)
+
+
 def predict(
-    problem: Problem, data: Dataset, num_samples: int, *, key: PRNGKeyArray, chunk: int = 256
+    problem: Problem, data: Dataset, num_samples: int, *, key: PRNGKeyArray, chunk: int = 1024
 ) -> tuple[Float[Array, "sample condition time out"], Float[Array, "sample dim"]]:
     """Predictions once a condition, and the weights that made them; a random start is drawn from the condition's."""
     key_weights, key_start = jax.random.split(key)
-    weights = problem.posterior.sample(num_samples, key=key_weights)
+    weights = sample_weights(problem.posterior, num_samples, key=key_weights)
     dtype = weights.dtype
     cases, replicates = data.cases(), data.replicates()
     start = None
@@ -82,9 +91,8 @@ def predict(
         initial = jnp.asarray(replicates.initial, dtype)
         start = initial[members, jnp.arange(members.shape[1])]
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
-    run = eqx.filter_jit(simulate)
     parts = [
-        run(
+        _compiled_simulate(
             problem.model,
             problem.partition,
             weights[i : i + chunk],

@@ -165,7 +165,7 @@ class Population(eqx.Module):
         elif self.kind == "quantile":
             data = quantile_distance(predictions, observed)
         else:
-            data = -log_mean_exp_likelihood(predictions, observed)
+            data = -log_mean_exp_likelihood(predictions, observed, joint=self.joint)
         return Terms(data + self.kl_weight * jnp.mean(kl), data, jnp.mean(kl))
 
     def _energy(self, deviations: Array, observed: Observed) -> Float[Array, ""]:
@@ -249,17 +249,23 @@ def _masked_quantiles(data: Array, levels: Array) -> Array:
     return (1.0 - fraction) * pick(low) + fraction * pick(high)
 
 
-def log_mean_exp_likelihood(predictions: Array, observed: Observed) -> Float[Array, ""]:
-    """Mean over members of the log of their mean density under the replicas, divided by the mean number of cells."""
+def log_mean_exp_likelihood(predictions: Array, observed: Observed, *, joint: bool) -> Float[Array, ""]:
+    """Mean over trajectories of the log of their mean density under the replicas, by the mean number of cells.
+
+    `joint` takes the trajectories of one member in all conditions as one, made by one replica.
+    """
 
     def log_kernel(outputs, mask):
         standard = jnp.where(mask, outputs - predictions, 0.0) / observed.sigma
         cells = -0.5 * standard**2 - jnp.log(observed.sigma) - 0.5 * jnp.log(2.0 * jnp.pi)
-        return jnp.where(mask, cells, 0.0).sum((1, 2, 3))
+        return jnp.where(mask, cells, 0.0).sum((2, 3))
 
-    per_member = jax.nn.logsumexp(jax.vmap(log_kernel)(observed.outputs, observed.mask), axis=1)
-    # A member without an observed cell has density 1 under every replica: its term is zero.
-    return jnp.sum(per_member - jnp.log(predictions.shape[0])) / jnp.maximum(observed.mask.sum(), 1)
+    density = jax.vmap(log_kernel)(observed.outputs, observed.mask)
+    if joint:
+        density = density.sum(-1)
+    # A trajectory without an observed cell has density 1 under every replica: its term is zero.
+    log_mean = jax.nn.logsumexp(density, axis=1) - jnp.log(predictions.shape[0])
+    return jnp.sum(log_mean) / jnp.maximum(observed.mask.sum(), 1)
 
 
 def observe(
@@ -290,16 +296,18 @@ def observe(
         projection[:, condition, : m.shape[1]] = m
     projection = projection.reshape(num_maps, outputs.shape[1], size, *outputs.shape[2:]) / scale
     kernel = np.broadcast_to(0.1 * scale, outputs.shape[1:]) if sigma is None else sigma
-    fields = (outputs, mask, centre, replicates.present, projection, scale, kernel)
+    # A member counts in a condition where at least one of its cells was observed.
+    fields = (outputs, mask, centre, mask.any((2, 3)), projection, scale, kernel)
     return Observed(*(jnp.asarray(field) for field in fields))
 
 
 def _spread_per_output(deviation: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Rms over conditions and times of the between-member spread of each output; 1 where there is none."""
-    count = np.maximum(mask.sum(0), 1)
-    mean = deviation.sum(0) / count
+    count = mask.sum(0)
+    mean = deviation.sum(0) / np.maximum(count, 1)
     variance = (np.where(mask, deviation - mean, 0.0) ** 2).sum(0) / np.maximum(count - 1, 1)
-    spread = np.sqrt(variance.mean((0, 1)))
+    # Cells with fewer than two members (padding, for one) have no spread to average.
+    spread = np.sqrt(variance.sum((0, 1)) / np.maximum((count >= 2).sum((0, 1)), 1))
     return np.where(spread > 0.0, spread, 1.0)
 
 
@@ -309,8 +317,28 @@ def principal_maps(
     """Maps from rows to whitened principal scores, (1 or rows, component, cell).
 
     Where cells are missing the principal directions come from filling them in by the current low-rank estimate, over
-    and over, and a row's scores are the expected ones given its observed cells: each row has its own map.
+    and over, and a row's scores are the expected ones given its observed cells: each row has its own map. Rows without
+    an observed cell (absent members) and cells that no row observes (padding) take no part, as if they were not there.
     """
+    present, seen = mask.any(1), mask.any(0)
+    if not present.any():
+        return np.zeros((1, 1, rows.shape[1]))
+    inside = np.ix_(present, seen)
+    inner = _maps_of_present(rows[inside], mask[inside], max_components, explained, num_sweeps)
+    size = inner.shape[1]
+    if inner.shape[0] == 1:
+        maps = np.zeros((1, size, rows.shape[1]))
+        maps[..., seen] = inner
+    else:
+        maps = np.zeros((rows.shape[0], size, rows.shape[1]))
+        maps[np.ix_(present, np.arange(size), seen)] = inner
+    return maps
+
+
+def _maps_of_present(
+    rows: np.ndarray, mask: np.ndarray, max_components: int, explained: float, num_sweeps: int
+) -> np.ndarray:
+    """The same where every row and every cell is observed somewhere."""
     filled = np.where(mask, rows, 0.0)
     mean = filled.sum(0) / np.maximum(mask.sum(0), 1)
     filled = np.where(mask, rows, mean)

@@ -1,6 +1,6 @@
 """Models of evolving processes: `model(times, inputs, initial, key=None) -> outputs`."""
 
 from langenode.models.networks import MLP, num_parameters
-from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, neural_ode
+from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, make_solver, neural_ode
 
-__all__ = ["MLP", "Adaptive", "Heun", "NeuralODE", "OnConcatenation", "neural_ode", "num_parameters"]
+__all__ = ["MLP", "Adaptive", "Heun", "NeuralODE", "OnConcatenation", "make_solver", "neural_ode", "num_parameters"]

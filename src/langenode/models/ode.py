@@ -104,6 +104,10 @@ class Adaptive(eqx.Module):
             return dynamics(hidden, x)
 
         solver = diffrax.Kvaerno5() if self.stiff else diffrax.Tsit5()
+        controller = diffrax.PIDController(rtol=self.rtol, atol=self.atol)
+        if inputs.shape[1] > 0:
+            # The input has a kink at every time. A step over one is wasted or wrong: end a step there.
+            controller = diffrax.ClipStepSizeController(controller, step_ts=times)
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(rate),
             solver,
@@ -112,13 +116,18 @@ class Adaptive(eqx.Module):
             dt0=None,
             y0=initial,
             saveat=diffrax.SaveAt(ts=times),
-            stepsize_controller=diffrax.PIDController(rtol=self.rtol, atol=self.atol),
+            stepsize_controller=controller,
             max_steps=self.max_steps,
             # A diverging replica gives non-finite outputs, which training skips and counts, not an exception.
             throw=False,
         )
         assert solution.ys is not None
         return solution.ys
+
+
+def make_solver(kind: Literal["heun", "adaptive", "stiff"], substeps: int, input_rule: InputRule) -> Heun | Adaptive:
+    """The integrator of a name."""
+    return Heun(substeps, input_rule) if kind == "heun" else Adaptive(stiff=kind == "stiff")
 
 
 class NeuralODE(eqx.Module):

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.base import (
@@ -166,11 +167,11 @@ class Langevin(AbstractVariational):
             return _Running(law.mean + jnp.exp(law.log_scale) * noise, zero, zero)
         ours = self.start
         z = ours.mean + jnp.exp(ours.log_scale) * noise
+        kl = normal_kl((ours.mean - law.mean) / jnp.exp(law.log_scale), jnp.exp(2.0 * (ours.log_scale - law.log_scale)))
         if self.estimator == "log_variance":
             z = jax.lax.stop_gradient(z)
         if self.estimator == "sticking":
             ours = _fixed(ours)
-        kl = normal_kl((ours.mean - law.mean) / jnp.exp(law.log_scale), jnp.exp(2.0 * (ours.log_scale - law.log_scale)))
         log_ratio = normal_log_density(z, ours.mean, jnp.exp(ours.log_scale)) - normal_log_density(
             z, law.mean, jnp.exp(law.log_scale)
         )
@@ -230,7 +231,8 @@ class Langevin(AbstractVariational):
 
     def _segment_length(self) -> int:
         """Steps whose intermediates are kept together: all of them, or the divisor of K nearest its square root."""
-        widths = sum(leaf.shape[0] for leaf in jax.tree.leaves(self.control) if leaf.ndim == 1)
+        arrays = jax.tree.leaves(eqx.filter(self.control, eqx.is_array))
+        widths = sum(leaf.shape[0] for leaf in arrays if leaf.ndim == 1)
         if self.num_steps * (3 * self.dim + 2 * widths) <= LARGEST_PLAIN_SCAN:
             return self.num_steps
         divisors = [d for d in range(1, self.num_steps + 1) if self.num_steps % d == 0]
@@ -247,8 +249,9 @@ def graded_grid(num_steps: int, horizon: float) -> Float[Array, " knot"]:
 
     A step's noise floors the conditional variance of what follows, so the last steps must be short.
     """
-    remaining = (1.0 - math.exp(-2.0 * horizon)) * (1.0 - jnp.arange(num_steps + 1) / num_steps) ** 2
-    return horizon + 0.5 * jnp.log1p(-remaining)
+    share = (1.0 - np.arange(num_steps + 1) / num_steps) ** 2
+    # This is log(1 - v). In terms of v, which rounds to 1 at a long horizon, tau_0 would be minus infinity.
+    return jnp.asarray(horizon + 0.5 * np.log((1.0 - share) + share * math.exp(-2.0 * horizon)))
 
 
 def uniform_grid(num_steps: int, horizon: float) -> Float[Array, " knot"]:

@@ -1,0 +1,223 @@
+"""The facade: where strings become objects. The pipeline and notebooks build problems here."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from langenode import fitfile, targets
+from langenode._types import PRNGKeyArray
+from langenode.config import Config
+from langenode.data import Dataset
+from langenode.inference import Rate, TrainSettings
+from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
+from langenode.mle import fitted_outputs, laplace_reference, population_reference
+from langenode.partition import Partition
+from langenode.posteriors import AbstractVariational, Reference, bottleneck, gaussian, langevin, paper_langevin
+from langenode.priors import GaussianPrior
+from langenode.problem import Problem, Target
+
+
+class Streams(NamedTuple):
+    """Independent random keys of a run, one for each use, from its seed."""
+
+    data: PRNGKeyArray
+    model: PRNGKeyArray
+    sampler: PRNGKeyArray
+    training: PRNGKeyArray
+    prediction: PRNGKeyArray
+    evaluation: PRNGKeyArray
+
+    @classmethod
+    def of(cls, seed: int) -> "Streams":
+        """The keys of a seed."""
+        key = jax.random.key(seed)
+        return cls(*(jax.random.fold_in(key, number) for number in range(len(cls._fields))))
+
+
+def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Target:
+    """What is inferred. `num_observed` is the number of observed cells, for a temperature of `mean`."""
+    if config.target == "posterior":
+        return targets.Posterior()
+    if config.target == "tempered":
+        temperature = config.tempered.temperature
+        value = float(num_observed) if temperature == "mean" else temperature
+        return targets.Tempered(value, config.tempered.kl_weight)
+    options = config.population
+    return targets.Population(options.loss, options.kl_weight, options.moment_weight, joint)
+
+
+def make_likelihood(config: Config, model: Any, data: Dataset) -> Likelihood:
+    """The observation noise."""
+    options = config.noise
+    if options.kind == "given":
+        if options.sigma is None:
+            raise ValueError("given noise needs its scale; noise.sigma is not set; set it, or noise.kind to another")
+        noise = given_noise(options.sigma, data)
+    elif options.kind == "inferred":
+        noise = inferred_noise()
+    else:
+        noise = noise_from_replicates(data, fitted_outputs(model, data), num_modes=options.num_modes, seed=config.seed)
+    if options.correlation_time is not None:
+        noise = Likelihood(noise.sigma, noise.mode_weights, jnp.asarray(options.correlation_time))
+    return noise
+
+
+def make_prior(config: Config, mle_weights: jax.Array) -> GaussianPrior:
+    """The prior of the stochastic weights."""
+    mean = mle_weights if config.prior.mean == "mle" else jnp.zeros_like(mle_weights)
+    return GaussianPrior(mean, jnp.full_like(mle_weights, config.prior.scale))
+
+
+def make_reference(
+    config: Config,
+    model: Any,
+    partition: Partition,
+    data: Dataset,
+    *,
+    prior: GaussianPrior,
+    likelihood: Likelihood,
+    target: Target,
+) -> Reference:
+    """The chain's law without control: the prior for `paper`, ridge steps or Laplace for our own."""
+    if config.method == "paper":
+        return Reference(prior.mean, prior.scale)
+    if isinstance(target, targets.Population):
+        return population_reference(model, partition, data, prior)
+    return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
+
+
+def make_posterior(
+    config: Config, reference: Reference, start_weights: jax.Array, *, key: PRNGKeyArray
+) -> AbstractVariational:
+    """The law that is trained."""
+    options = config.sampler
+    if config.method.startswith("gaussian-"):
+        covariance: Any = config.method.removeprefix("gaussian-")
+        return gaussian(reference, covariance, rank=options.rank, estimator=options.estimator, key=key)
+    if config.method == "paper":
+        return paper_langevin(
+            reference,
+            start_weights,
+            num_steps=options.num_steps,
+            pseudo_time_step=options.pseudo_time_step,
+            layers=options.layers,
+            start_variance=options.start_variance,
+            contraction=options.contraction,
+            diffusion=options.diffusion,
+            key=key,
+        )
+    layers = (32, 32) if options.layers is None else options.layers
+    if config.method == "bottleneck":
+        return bottleneck(
+            start_weights,
+            latent_dim=options.latent_dim,
+            num_steps=options.num_steps,
+            horizon=options.horizon,
+            layers=layers,
+            decoder_layers=options.decoder_layers,
+            key=key,
+        )
+    return langevin(
+        reference,
+        num_steps=options.num_steps,
+        horizon=options.horizon,
+        layers=layers,
+        grid=options.grid,
+        step_kind=options.step,
+        diffusion=options.diffusion,
+        noise=options.noise,
+        learn_start=options.learn_start,
+        estimator=options.estimator,
+        key=key,
+    )
+
+
+def assemble(config: Config, model: Any, data: Dataset) -> Problem:
+    """The whole problem, from a model at its maximum likelihood and the training data."""
+    partition = Partition.of(model, config.stochastic)
+    weights = partition.flatten(model)
+    prior = make_prior(config, weights)
+    likelihood = make_likelihood(config, model, data)
+    num_observed = int(data.mask.sum())
+    target = make_target(config, num_observed, joint=data.has_crossed_units)
+    reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
+    posterior = make_posterior(config, reference, weights, key=Streams.of(config.seed).sampler)
+    return Problem(model, partition, prior, likelihood, target, posterior)
+
+
+def warn_of_scales(config: Config, data: Dataset) -> None:
+    """Warn where the data term and the KL are on different scales."""
+    num_observed = int(data.mask.sum())
+    target = make_target(config, num_observed)
+    if not isinstance(target, targets.Population):
+        targets.warn_of_mismatched_scales(target, num_observed)
+
+
+def train_settings(config: Config) -> TrainSettings:
+    """The settings of Algorithm 1."""
+    options = config.training
+    rate = optax.cosine_decay_schedule(options.learning_rate, options.num_updates, options.final_rate)
+    diffusion: Rate | None = None
+    if config.sampler.diffusion_start is not None:
+        diffusion = optax.linear_schedule(
+            config.sampler.diffusion_start, config.sampler.diffusion, options.num_updates // 2
+        )
+    return TrainSettings(
+        num_updates=options.num_updates,
+        num_samples=options.num_samples,
+        num_chunks=options.num_chunks,
+        batch_trajectories=options.batch_trajectories,
+        batch_conditions=options.batch_conditions,
+        learning_rate=rate,
+        diffusion=diffusion,
+        clip=options.clip,
+        average=options.average,
+        refit_rest=config.rest == "refit",
+        block=options.block,
+        patience=options.patience,
+    )
+
+
+def cast(model: Any, dtype: Any) -> Any:
+    """A model with its real arrays in one precision."""
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, model)
+
+
+def with_likelihood(config: Config, problem: Problem, data: Dataset, mle_model: Any) -> Problem:
+    """A fitted problem with the noise of its training data, which a fit file does not keep."""
+    likelihood = make_likelihood(config, mle_model, data)
+    return Problem(problem.model, problem.partition, problem.prior, likelihood, problem.target, problem.posterior)
+
+
+def fit_bytes(problem: Problem, header: dict[str, Any]) -> bytes:
+    """The content of a fit file: model, prior and posterior, and all that is needed to rebuild their structure."""
+    reference = getattr(problem.posterior, "reference", None)
+    rank = None if reference is None or reference.factor is None else int(reference.factor.shape[1])
+    sigma = None
+    if problem.likelihood is not None and problem.likelihood.sigma is not None:
+        weights = np.asarray(problem.likelihood.mode_weights)[:, None, None, None]
+        sigma = np.sqrt((weights * np.asarray(problem.likelihood.sigma) ** 2).sum(0).mean((0, 1))).tolist()
+    content = (problem.model, problem.prior, problem.posterior)
+    temperature = getattr(problem.target, "temperature", None)
+    extra = {"reference_rank": rank, "noise_sigma": sigma, "temperature": temperature}
+    return fitfile.to_bytes({**header, **extra}, content)
+
+
+def read_fit(path: Path, config: Config, model: Any) -> Problem:
+    """A fitted problem from its file, without the data; of `model` only the structure matters."""
+    header = fitfile.read_header(path)
+    partition = Partition.of(model, config.stochastic)
+    weights = partition.flatten(model)
+    rank = header["reference_rank"]
+    factor = None if rank is None else jnp.zeros((partition.dim, rank), weights.dtype)
+    reference = Reference(weights, jnp.ones_like(weights), factor)
+    posterior = make_posterior(config, reference, weights, key=jax.random.key(0))
+    like = (model, GaussianPrior(weights, weights), posterior)
+    model, prior, posterior = fitfile.read_tree(path, like)
+    target = make_target(config, header["temperature"] or 1)
+    return Problem(model, partition, prior, None, target, posterior)

@@ -1,0 +1,232 @@
+"""Configuration: strict TOML into frozen records, `a.b=value` overrides, and hints for misspelt keys.
+
+Layers are merged from general to particular (defaults, the experiment's, the method's and target's, the user's file,
+`--set`), and the result is checked once. Nothing else of Langenode is known here.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
+from pydantic import Field
+
+Method = Literal["langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank"]
+TargetName = Literal["posterior", "tempered", "population"]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class ConfigError(ValueError):
+    """What must hold of the configuration, what was found and what to do."""
+
+
+class Section(pydantic.BaseModel):
+    """A frozen record that refuses unknown keys."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(Section):
+    """The networks and the integrator."""
+
+    layers: tuple[Count, ...] = (16, 16)
+    activation: str = "tanh"
+    solver: Literal["heun", "adaptive", "stiff"] = "heun"
+    substeps: Count = 1
+    input_rule: Literal["trapezoid", "paper"] = "trapezoid"
+
+
+class PriorConfig(Section):
+    """Normal prior of the stochastic weights: its mean (zero or the MLE) and its scale."""
+
+    mean: Literal["zero", "mle"] = "mle"
+    scale: Positive = 1.0
+
+
+class NoiseConfig(Section):
+    """Observation noise: from replicates, of a given sigma, or inferred with the weights."""
+
+    kind: Literal["replicates", "given", "inferred"] = "replicates"
+    sigma: Positive | None = None
+    num_modes: Count = 1
+    correlation_time: Positive | None = None
+
+
+class PopulationConfig(Section):
+    """The distance to the data's distribution, and the weight of the KL beside it."""
+
+    loss: Literal["energy", "quantile", "log_mean_exp"] = "energy"
+    kl_weight: Annotated[float, Field(ge=0)] = 1e-4
+    moment_weight: Annotated[float, Field(ge=0)] = 0.0
+    explained: Annotated[float, Field(gt=0, le=1)] = 0.999
+    max_components: Count = 16
+
+
+class TemperedConfig(Section):
+    """The temperature: a number, or `mean` to average the log-likelihood over trajectories and times."""
+
+    temperature: Positive | Literal["mean"] = "mean"
+    kl_weight: Annotated[float, Field(ge=0)] = 1.0
+
+
+class SamplerConfig(Section):
+    """The chain over the weights (and, for the Gaussian methods, the rank and the estimator)."""
+
+    num_steps: Count = 16
+    horizon: Positive = 3.0
+    layers: tuple[Count, ...] | None = (32, 32)
+    grid: Literal["graded", "uniform"] = "graded"
+    step: Literal["exact", "euler"] = "exact"
+    noise: Literal["full", "diagonal", "fixed"] = "full"
+    learn_start: bool = True
+    diffusion: Positive = 1.0
+    diffusion_start: Positive | None = None
+    estimator: Literal["reparametrised", "sticking", "log_variance"] = "reparametrised"
+    rank: Count = 4
+    latent_dim: Count = 4
+    decoder_layers: tuple[Count, ...] = (32, 32)
+    pseudo_time_step: Positive = 1e-3
+    start_variance: Positive = 1e-5
+    contraction: Positive = 1.0
+
+
+class MLEConfig(Section):
+    """The point estimate that training starts from."""
+
+    num_adam: Annotated[int, Field(ge=0)] = 500
+    num_lbfgs: Annotated[int, Field(ge=0)] = 200
+    learning_rate: Positive = 1e-2
+    penalty: Annotated[float, Field(ge=0)] = 0.0
+
+
+class TrainingConfig(Section):
+    """Algorithm 1. The learning rate decays by a cosine to the fraction `final_rate` of itself."""
+
+    num_updates: Count = 1000
+    num_samples: Annotated[int, Field(ge=2)] = 256
+    num_chunks: Count = 1
+    batch_trajectories: Count | None = None
+    batch_conditions: Count | None = None
+    learning_rate: Positive = 5e-3
+    final_rate: Annotated[float, Field(ge=0, le=1)] = 0.02
+    clip: Positive = 1.0
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    block: Count = 50
+    patience: Annotated[int, Field(ge=0)] = 0
+
+
+class PredictConfig(Section):
+    """How many samples predictions and scores are made of."""
+
+    num_samples: Annotated[int, Field(ge=2)] = 1024
+    num_weights: Annotated[int, Field(ge=2)] = 4096
+    num_w1_draws: Count = 20
+
+
+class Config(Section):
+    """What a run was asked to do."""
+
+    experiment: str
+    method: Method = "langevin"
+    target: TargetName = "population"
+    stochastic: Literal["all", "last_layer"] = "all"
+    rest: Literal["fixed", "refit"] = "fixed"
+    seed: Annotated[int, Field(ge=0)] = 0
+    precision: Literal["float32", "float64"] = "float32"
+    model: ModelConfig = ModelConfig()
+    prior: PriorConfig = PriorConfig()
+    noise: NoiseConfig = NoiseConfig()
+    population: PopulationConfig = PopulationConfig()
+    tempered: TemperedConfig = TemperedConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    mle: MLEConfig = MLEConfig()
+    training: TrainingConfig = TrainingConfig()
+    predict: PredictConfig = PredictConfig()
+
+
+ConfigType = TypeVar("ConfigType", bound=Config)
+
+
+def resolve(kind: type[ConfigType], *layers: Mapping[str, Any]) -> ConfigType:
+    """Merge layers, later ones winning, and check the result."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = merge(merged, layer)
+    try:
+        return kind.model_validate(merged)
+    except pydantic.ValidationError as error:
+        raise ConfigError(_first_problem(kind, error)) from None
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Two nested mappings into one, the second winning key by key."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as a nested mapping."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"a configuration file must exist; there is no {path}; check the name") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"a configuration file must be TOML; {path} is not ({error}); correct it") from None
+
+
+def to_toml(config: Config) -> str:
+    """A resolved configuration as TOML; options that are unset (None) are left out."""
+    import tomli_w
+
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """`["a.b=1", "c=[8]"]` as a nested mapping; the values are TOML, or plain text where that fails."""
+    merged: dict[str, Any] = {}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        keys = [key.strip() for key in name.split(".")]
+        if not equals or not all(keys):
+            raise ConfigError(f"an override must read section.key=value; got {text!r}; e.g. training.num_updates=500")
+        nested: Any = _toml_value(value.strip())
+        for key in reversed(keys):
+            nested = {key: nested}
+        merged = merge(merged, nested)
+    return merged
+
+
+def _toml_value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _first_problem(kind: type[Config], error: pydantic.ValidationError) -> str:
+    """One line for the first thing that is wrong, with the nearest key for a misspelt one."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    name = ".".join(location)
+    if first["type"] != "extra_forbidden":
+        return f"{name}: {first['msg'].lower()}; got {first['input']!r}; change it"
+    keys = _keys_at(kind, location[:-1])
+    near = difflib.get_close_matches(location[-1], keys, n=1)
+    hint = f"did you mean {'.'.join([*location[:-1], near[0]])}?" if near else f"known keys here: {', '.join(keys)}"
+    return f"a configuration key must be known; there is no {name}; {hint}"
+
+
+def _keys_at(kind: type[pydantic.BaseModel], location: Sequence[str]) -> list[str]:
+    for key in location:
+        annotation = kind.model_fields[key].annotation
+        assert isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel)
+        kind = annotation
+    return list(kind.model_fields)

@@ -1,0 +1,140 @@
+"""Files of whole arrays, NetCDF and NPZ: our own, with a JSON header, and foreign ones by their variables' names."""
+
+import importlib.util
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from langenode.data.checks import DataError
+from langenode.data.columns import Columns
+from langenode.data.dataset import Dataset
+
+_FORMAT = 1
+_DIMS = {
+    "times": ("traj", "time"),
+    "inputs": ("traj", "time", "in"),
+    "outputs": ("traj", "time", "out"),
+    "mask": ("traj", "time", "out"),
+    "initial": ("traj", "state"),
+    "condition": ("traj",),
+    "unit": ("traj",),
+}
+_NAMES = ("input_names", "output_names", "condition_names", "unit_names")
+_HEADER = "langenode"
+
+
+def write_netcdf(data: Dataset, path: Path) -> None:
+    """Write NetCDF-3, which needs no HDF5."""
+    import xarray as xr
+
+    arrays, header = _pack(data)
+    variables = {}
+    for name, values in arrays.items():
+        dims = _DIMS.get(name) or ("traj", *(f"{name}_axis{axis}" for axis in range(1, values.ndim)))
+        # NetCDF-3 knows no 64-bit integers and no Booleans.
+        values = values.astype({"b": np.int8, "i": np.int32}.get(values.dtype.kind, np.float64))
+        variables[name] = xr.Variable(dims, values, encoding={"_FillValue": None})
+    for index, name in enumerate(data.attributes):
+        if f"attribute_{index}" in variables:
+            variables[f"attribute_{index}"].attrs["long_name"] = name
+    labels = {"out": list(data.output_names)} | ({"in": list(data.input_names)} if data.num_inputs else {})
+    dataset = xr.Dataset(variables, coords=labels, attrs={_HEADER: header})
+    dataset.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+
+
+def read_netcdf(content: bytes, columns: Columns) -> Dataset:
+    """Read NetCDF-3, or NetCDF-4 where h5netcdf is installed."""
+    import xarray as xr
+
+    if content.startswith(b"CDF"):
+        engine = "scipy"
+    elif content.startswith(b"\x89HDF"):
+        engine = "h5netcdf"
+        if importlib.util.find_spec(engine) is None:
+            raise DataError("NetCDF-4 needs the h5netcdf package; it is not installed; pip install h5netcdf")
+    else:
+        raise DataError(f"a NetCDF file must begin with CDF or HDF; found {content[:4]!r}; write or copy it again")
+    dataset = xr.load_dataset(io.BytesIO(content), engine=engine, decode_times=False)
+    variables = {str(name): variable.to_numpy() for name, variable in dataset.variables.items()}
+    if _HEADER in dataset.attrs:
+        return _unpack(variables, dataset.attrs[_HEADER], columns)
+    return _from_variables(variables, columns)
+
+
+def write_npz(data: Dataset, path: Path) -> None:
+    """Write NumPy's format, with the header as an array of text."""
+    arrays, header = _pack(data)
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **(arrays | {_HEADER: np.array(header)}))
+
+
+def read_npz(content: bytes, columns: Columns) -> Dataset:
+    """Read NumPy's format; pickled objects are refused."""
+    if not content.startswith(b"PK"):
+        raise DataError(f"an NPZ file must begin with PK; found {content[:4]!r}; write or copy it again")
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    if _HEADER in arrays:
+        return _unpack(arrays, str(arrays.pop(_HEADER)), columns)
+    return _from_variables(arrays, columns)
+
+
+def _pack(data: Dataset) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a data set by name and a JSON header with all that is no array."""
+    arrays = {name: getattr(data, name) for name in _DIMS if getattr(data, name) is not None}
+    arrays |= {f"attribute_{i}": values for i, values in enumerate(data.attributes.values())}
+    header: dict[str, Any] = {name: list(getattr(data, name)) for name in _NAMES}
+    header |= {"format": _FORMAT, "units": dict(data.units), "attributes": list(data.attributes)}
+    # An axis of length 0 has a special meaning in NetCDF-3, so empty arrays are kept as their shapes.
+    header["empty"] = {name: list(values.shape) for name, values in arrays.items() if values.size == 0}
+    return {name: values for name, values in arrays.items() if values.size}, json.dumps(header)
+
+
+def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns) -> Dataset:
+    """The inverse of `_pack`, for arrays in the types of any format."""
+    if any(part is not None for part in columns):
+        raise DataError("a file of ours says itself what its columns are; columns were named; name none")
+    header = json.loads(header_text)
+    if header["format"] != _FORMAT:
+        raise DataError(f"the file's format must be {_FORMAT}; found {header['format']}; update langenode")
+    arrays = dict(arrays) | {name: np.zeros(shape) for name, shape in header["empty"].items()}
+    types = {"mask": bool, "condition": np.int64, "unit": np.int64}
+    fields: dict[str, Any] = {n: arrays[n].astype(types.get(n, np.float64)) for n in _DIMS if n in arrays}
+    fields |= {name: tuple(header[name]) for name in _NAMES}
+    fields.setdefault("initial", None)
+    attributes = {name: arrays[f"attribute_{i}"] for i, name in enumerate(header["attributes"])}
+    return Dataset(**fields, units=header["units"], attributes=attributes)
+
+
+def _from_variables(variables: Mapping[str, np.ndarray], columns: Columns) -> Dataset:
+    """A data set from a foreign file of whole arrays, by the names of its variables."""
+    if columns.trajectory is not None:
+        raise DataError(
+            "the trajectory is the first axis of the variables of a .nc or .npz file; "
+            f"'{columns.trajectory}' was named as its column; leave it out"
+        )
+    if not columns.outputs:
+        raise DataError(f"outputs must be named for a file that is not ours; it holds {sorted(variables)}; name them")
+    time, inputs, initial = columns.time or "time", columns.inputs or (), columns.initial or ()
+    columns._replace(time=time).check_present(list(variables))
+    # A variable over (time,) is shared by all trajectories.
+    paths = {name: variables[name] for name in (*inputs, *columns.outputs)}
+    paths = {name: values[None] if values.ndim == 1 else values for name, values in paths.items()}
+    return Dataset.from_arrays(
+        variables[time],
+        _as_columns([paths[name] for name in columns.outputs]),
+        inputs=_as_columns([paths[name] for name in inputs]) if inputs else None,
+        initial=_as_columns([variables[name] for name in initial]) if initial else None,
+        condition=None if columns.condition is None else variables[columns.condition],
+        unit=None if columns.unit is None else variables[columns.unit],
+        input_names=inputs,
+        output_names=columns.outputs,
+    )
+
+
+def _as_columns(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack(np.broadcast_arrays(*arrays), axis=-1)

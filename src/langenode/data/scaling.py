@@ -1,0 +1,162 @@
+"""Shifts and scales that make a data set dimensionless, and the way back to physical units."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from langenode._types import Array, Float
+from langenode.data.checks import DataError, numbers, store, valid_cells
+from langenode.data.dataset import Dataset
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Scaling:
+    """Shifts and scales that make a data set dimensionless: `scaling(data)`, or `data.scaled(scaling)`.
+
+    Column by column, scaled = (value - shift) / scale. Times are divided by `time_scale` only. The arrays of
+    the start are empty for data without one.
+    """
+
+    time_scale: float
+    input_shift: np.ndarray  # (in,)
+    input_scale: np.ndarray  # (in,)
+    output_shift: np.ndarray  # (out,)
+    output_scale: np.ndarray  # (out,)
+    initial_shift: np.ndarray  # (state,)
+    initial_scale: np.ndarray  # (state,)
+
+    def __post_init__(self):
+        fields = {f.name: numbers(getattr(self, f.name), f.name) for f in dataclasses.fields(self)}
+        for name, values in fields.items():
+            if values.ndim != (0 if name == "time_scale" else 1) or not np.all(np.isfinite(values)):
+                raise DataError(f"{name} of a scaling must be finite numbers in a row; found {values}; change it")
+            if name.endswith("scale") and not np.all(values > 0):
+                raise DataError(f"{name} of a scaling must be positive; found {values}; use 1 for no scaling")
+        for kind in ("input", "output", "initial"):
+            shift, scale = fields[f"{kind}_shift"], fields[f"{kind}_scale"]
+            if shift.shape != scale.shape:
+                raise DataError(
+                    f"a scaling needs one shift and one scale a column; {kind} has {shift.size} shifts and "
+                    f"{scale.size} scales; give as many of each"
+                )
+        store(self, fields | {"time_scale": float(fields["time_scale"])})
+
+    @classmethod
+    def identity(cls, data: Dataset) -> "Scaling":
+        """The scaling that changes nothing."""
+        num_state = 0 if data.initial is None else data.initial.shape[1]
+        return cls(
+            time_scale=1.0,
+            input_shift=np.zeros(data.num_inputs),
+            input_scale=np.ones(data.num_inputs),
+            output_shift=np.zeros(data.num_outputs),
+            output_scale=np.ones(data.num_outputs),
+            initial_shift=np.zeros(num_state),
+            initial_scale=np.ones(num_state),
+        )
+
+    @classmethod
+    def standardise(cls, data: Dataset, *, initial_like_outputs: bool) -> "Scaling":
+        """Mean 0 and standard deviation 1 of every column over its observed cells; the longest duration is 1.
+
+        A constant column is only shifted. The start is scaled like the outputs if asked (a state that is
+        observed directly), else left alone.
+        """
+        if data.num_trajectories == 0:
+            raise DataError("standardising needs data; there is no trajectory; use a part that has some")
+        valid = np.broadcast_to(valid_cells(data.times)[..., None], data.inputs.shape)
+        input_shift, input_scale = _moments_of_columns(data.inputs, valid)
+        output_shift, output_scale = _moments_of_columns(data.outputs, data.mask)
+        duration = float((data.times[:, -1] - data.times[:, 0]).max())
+        scaling = dataclasses.replace(
+            cls.identity(data),
+            time_scale=duration if duration > 0 else 1.0,
+            input_shift=input_shift,
+            input_scale=input_scale,
+            output_shift=output_shift,
+            output_scale=output_scale,
+        )
+        if initial_like_outputs:
+            scaling = dataclasses.replace(scaling, initial_shift=output_shift, initial_scale=output_scale)
+            scaling.check_fits(data)
+        return scaling
+
+    def __call__(self, data: Dataset) -> Dataset:
+        """Scale times, inputs, outputs and start; a column that changes loses its physical unit."""
+        self.check_fits(data)
+        names = ("time", *data.input_names, *data.output_names)
+        shifts = np.concatenate([[0.0], self.input_shift, self.output_shift])
+        scales = np.concatenate([[self.time_scale], self.input_scale, self.output_scale])
+        changed = {names[i] for i in np.flatnonzero((shifts != 0) | (scales != 1))}
+        return dataclasses.replace(
+            data,
+            times=data.times / self.time_scale,
+            inputs=(data.inputs - self.input_shift) / self.input_scale,
+            outputs=(data.outputs - self.output_shift) / self.output_scale,
+            initial=None if data.initial is None else (data.initial - self.initial_shift) / self.initial_scale,
+            units={name: unit for name, unit in data.units.items() if name not in changed},
+        )
+
+    def check_fits(self, data: Dataset) -> None:
+        """Raise a `DataError` unless this scaling has a number for every column of `data`."""
+        widths = {"input": data.num_inputs, "output": data.num_outputs}
+        if data.initial is not None:
+            widths["initial"] = data.initial.shape[1]
+        for kind, width in widths.items():
+            found = getattr(self, f"{kind}_scale").size
+            if found != width:
+                raise DataError(
+                    f"a scaling must have one number a column; it has {found} for {width} columns of {kind}; "
+                    "make it from data with the same columns"
+                )
+
+    def unscale_outputs(self, y: Float[Array | np.ndarray, "*batch out"]) -> Any:
+        """Outputs in physical units from scaled ones; any leading axes."""
+        return y * self.output_scale + self.output_shift
+
+    def unscale_spread(self, s: Float[Array | np.ndarray, "*batch out"]) -> Any:
+        """Standard deviations of the outputs in physical units from scaled ones; any leading axes."""
+        return s * self.output_scale
+
+    def to_dict(self) -> dict[str, float | list[float]]:
+        """Plain numbers and lists, for JSON."""
+        return {f.name: np.asarray(getattr(self, f.name)).tolist() for f in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Scaling":
+        """The inverse of `to_dict`."""
+        names = {f.name for f in dataclasses.fields(cls)}
+        if set(values) != names:
+            wrong = sorted(names.symmetric_difference(values))
+            raise DataError(f"a stored scaling must have {sorted(names)}; missing or unknown: {wrong}; refit it")
+        fields: dict[str, Any] = {name: numbers(value, name) for name, value in values.items()}
+        if fields["time_scale"].ndim:
+            raise DataError(f"time_scale of a scaling must be one number; found {values['time_scale']}; change it")
+        time_scale = float(fields.pop("time_scale"))
+        return cls(time_scale=time_scale, **fields)
+
+
+def _moments_of_columns(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The shift and the scale of each column over its observed cells."""
+    moments = [_moments(values[..., i][observed[..., i]]) for i in range(values.shape[-1])]
+    shifts, scales = np.array(moments).reshape(-1, 2).T
+    return shifts, scales
+
+
+def _moments(values: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation, or scale 1 where values differ by rounding only.
+
+    All sums run over numbers of order 1, so columns of 1e-200 or 1e200 neither underflow nor overflow.
+    """
+    if values.size == 0:
+        return 0.0, 1.0
+    peak = float(np.abs(values).max())
+    if values.max() / 2 - values.min() / 2 <= 4 * np.finfo(np.float64).eps * peak:
+        return float(values[0]), 1.0
+    relative = values / peak
+    mean = relative.mean()
+    spread = np.abs(relative - mean).max()
+    deviation = spread * np.sqrt(np.mean(((relative - mean) / spread) ** 2))
+    return float(mean * peak), float(deviation * peak)

@@ -1,0 +1,54 @@
+"""What an experiment is: a configuration with its defaults, a generator, a model, and its own metrics and figures."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from langenode._types import PRNGKeyArray
+from langenode.config import Config
+from langenode.data import Dataset
+from langenode.problem import Problem
+
+
+class Splits(NamedTuple):
+    """Training data, and held-out data for choices (validation) and for reported numbers (test)."""
+
+    train: Dataset
+    validation: Dataset
+    test: Dataset
+
+
+class Results(NamedTuple):
+    """What metrics and figures are made of, all read from the run's files."""
+
+    config: Any
+    problem: Problem
+    companion: Problem | None
+    splits: Splits
+    predictions: np.ndarray
+    weights: np.ndarray
+    companion_predictions: np.ndarray | None
+    companion_weights: np.ndarray | None
+    history: Mapping[str, np.ndarray]
+    convergence: Mapping[str, np.ndarray]
+    metrics: Mapping[str, Any]
+    key: PRNGKeyArray
+
+
+class Experiment(NamedTuple):
+    """One demonstration.
+
+    `defaults(method, target)` are the layers below the user's choices. `companion(config)` is a second fit that figures
+    compare with (the paper's baseline), or None. `metrics` adds entries to metrics.json; `figures` gives named figures.
+    """
+
+    name: str
+    config: type[Config]
+    defaults: Callable[[str, str], dict[str, Any]]
+    default_target: Callable[[str], str]
+    simulate: Callable[[Any, PRNGKeyArray], Splits]
+    build_model: Callable[[Any, PRNGKeyArray], Any]
+    companion: Callable[[Any], Any]
+    metrics: Callable[[Results], dict[str, Any]]
+    figures: Callable[[Results], dict[str, Any]]

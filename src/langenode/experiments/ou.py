@@ -1,0 +1,203 @@
+"""The Langevin (Ornstein-Uhlenbeck) demonstration: two weights whose law is known.
+
+`population`: 1024 trajectories, each with its own (W, b). `posterior`: one true (W, b), five noisy trajectories.
+`tempered` is the paper's reading of the first data set: one w, the log-likelihood averaged.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from pydantic import Field
+
+from langenode._types import PRNGKeyArray
+from langenode.config import Config, Count, Section, TrainingConfig
+from langenode.experiments.base import Experiment, Results, Splits
+from langenode.models import MLP, NeuralODE, OnConcatenation, make_solver
+from langenode.simulators import ou
+
+
+class OUData(Section):
+    """The generator; validation and test sets are drawn anew from the same law."""
+
+    num_trajectories: Count = 1024
+    num_validation: Count = 256
+    num_test: Count = 1024
+    num_times: int = Field(default=100, ge=2)
+    rate_std: float = Field(default=0.8, ge=0)
+    level_std: float = Field(default=0.1, ge=0)
+    noise: float = Field(default=0.0, ge=0)
+
+
+class OUConfig(Config):
+    """The OU demonstration's configuration."""
+
+    experiment: str = "ou"
+    data: OUData = OUData()
+
+
+def defaults(method: str, target: str) -> dict[str, Any]:
+    """Choices made by measurement (see docs/ou.md) that differ from the general defaults."""
+    layers: dict[str, Any] = {
+        "model": {"layers": ()},
+        "mle": {"num_adam": 200, "num_lbfgs": 30, "learning_rate": 0.3},
+        "population": {"explained": 0.99999},
+        "sampler": {"num_steps": 8},
+    }
+    if target == "posterior":
+        one_truth = {"num_trajectories": 5, "rate_std": 0.0, "level_std": 0.0, "noise": 0.05}
+        layers |= {
+            "data": one_truth,
+            "prior": {"mean": "zero", "scale": 10.0},
+            "noise": {"kind": "given", "sigma": one_truth["noise"]},
+            "sampler": {"num_steps": 16, "estimator": "sticking"},
+        }
+    if method == "paper":
+        layers["sampler"] = {"num_steps": 10_000, "layers": None, "step": "euler", "grid": "uniform", "noise": "fixed"}
+        layers["training"] = {"num_updates": 200, "num_samples": 64, "learning_rate": 1e-2, "block": 5}
+    return layers
+
+
+def default_target(method: str) -> str:
+    """The paper's method keeps the paper's averaged likelihood unless told otherwise."""
+    return "tempered" if method == "paper" else "population"
+
+
+def simulate(config: OUConfig, key: PRNGKeyArray) -> Splits:
+    """Three independent sets from the generator's law."""
+    options = config.data
+    parameters = ou.OUParameters(
+        rate_std=options.rate_std, level_std=options.level_std, noise=options.noise, num_times=options.num_times
+    )
+    sizes = (options.num_trajectories, options.num_validation, options.num_test)
+    return Splits(*(ou.simulate(parameters, n, key=jax.random.fold_in(key, i)) for i, n in enumerate(sizes)))
+
+
+def build_model(config: OUConfig, key: PRNGKeyArray) -> NeuralODE:
+    """`dh/dt = W h + b`, or a net with the hidden layers asked for; the state itself is observed."""
+    options = config.model
+    solver = make_solver(options.solver, options.substeps, options.input_rule)
+    network = MLP((1, *options.layers, 1), options.activation, key=key)
+    return NeuralODE(OnConcatenation(network), num_hidden=1, solver=solver)
+
+
+def companion(config: OUConfig) -> OUConfig | None:
+    """The paper's baseline beside our sampler: a full Gaussian under the averaged likelihood."""
+    if config.method not in ("langevin", "paper") or config.target == "posterior":
+        return None
+    return config.model_copy(
+        update={
+            "method": "gaussian-full",
+            "target": "tempered",
+            "training": TrainingConfig(num_updates=500, num_samples=64, batch_trajectories=64, learning_rate=2e-2),
+        }
+    )
+
+
+def is_two_weight_law(config: OUConfig) -> bool:
+    """Whether the weights are (W, b) themselves."""
+    return not config.model.layers
+
+
+def metrics(results: Results) -> dict[str, Any]:
+    """The moments of what the generator drew, next to those of the samples; and the exact ones."""
+    drawn = drawn_weights(results)
+    exact = ou.exact_moments(_parameters(results.config))
+    found: dict[str, Any] = {
+        "data_weights": weight_moments(drawn),
+        "exact_weights": {"mean": exact.mean, "std": exact.std, "corr": exact.corr},
+    }
+    if results.companion_weights is not None:
+        found["bbvi_weights"] = weight_moments(results.companion_weights)
+    return found
+
+
+def drawn_weights(results: Results) -> np.ndarray:
+    """The (W, b) behind the training data."""
+    attributes = results.splits.train.attributes
+    return np.stack([attributes["W"], attributes["b"]], axis=1)
+
+
+def weight_moments(weights: np.ndarray) -> dict[str, Any]:
+    """Mean, standard deviation and correlation (a number for two weights, a matrix for more)."""
+    constant = weights.std(0).min() == 0.0 or len(weights) < 2
+    corr = np.eye(weights.shape[1]) if constant else np.corrcoef(weights.T)
+    return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}
+
+
+def _parameters(config: OUConfig) -> ou.OUParameters:
+    return ou.OUParameters(rate_std=config.data.rate_std, level_std=config.data.level_std)
+
+
+def figures(results: Results) -> dict[str, Any]:
+    """Every figure of the paper's Langevin section, and the loss history."""
+    from langenode import plots
+
+    config, train = results.config, results.splits.train
+    times = train.times[0]
+    data = train.outputs[:, :, 0]
+    panels = {"data": data, label(config): results.predictions[:, 0, :, 0]}
+    if results.companion_predictions is not None:
+        panels["BBVI (full Gaussian, averaged likelihood)"] = results.companion_predictions[:, 0, :, 0]
+    made = {
+        "density": plots.density_panels(times, panels, xlabel="t", ylabel="y"),
+        "loss": plots.loss_history(results.history),
+    }
+    if len(results.convergence["update"]):
+        made["w1"] = plots.w1_convergence(times, results.convergence, floor=results.metrics["w1"]["floor"])
+    if hasattr(results.problem.posterior, "path"):
+        made["weight_paths"] = _weight_paths(results)
+    if is_two_weight_law(config):
+        made["weights"] = _weight_densities(results)
+    return made
+
+
+def label(config: Config) -> str:
+    """How a method is called in legends."""
+    return {"langevin": "Langevin sampling", "paper": "Langevin sampling (paper)"}.get(config.method, config.method)
+
+
+def _weight_paths(results: Results) -> Any:
+    from langenode import plots
+
+    posterior: Any = results.problem.posterior
+    keys = jax.random.split(results.key, 24)
+    paths = np.asarray(jax.jit(jax.vmap(lambda k: posterior.path(key=k)))(keys))
+    grid = np.asarray(getattr(posterior, "chain", posterior).grid)
+    names = ("W", "b") if is_two_weight_law(results.config) else results.problem.partition.names
+    chosen = np.argsort(-results.weights.std(0))[:4] if len(names) > 4 else np.arange(len(names))
+    return plots.weight_paths(grid, paths[:, :, chosen], [names[i] for i in chosen])
+
+
+def _weight_densities(results: Results) -> Any:
+    from langenode import plots
+
+    parameters = _parameters(results.config)
+    has_law = min(parameters.rate_std, parameters.level_std) > 0
+    law = None
+    if has_law:
+        moments = ou.exact_moments(parameters)
+        density = jax.jit(jax.vmap(lambda w: ou.log_density(w, parameters)))
+        law = plots.AnalyticLaw(moments.mean, moments.std, moments.corr, lambda w: np.exp(np.asarray(density(w))))
+    return plots.weight_densities(
+        results.weights,
+        drawn_weights(results),
+        ("W", "b"),
+        label=label(results.config),
+        other=results.companion_weights,
+        other_label="BBVI",
+        law=law,
+    )
+
+
+EXPERIMENT = Experiment(
+    name="ou",
+    config=OUConfig,
+    defaults=defaults,
+    default_target=default_target,
+    simulate=simulate,
+    build_model=build_model,
+    companion=companion,
+    metrics=metrics,
+    figures=figures,
+)

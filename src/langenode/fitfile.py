@@ -1,0 +1,82 @@
+"""One file format for everything fitted: a JSON header and arrays by name, in a safetensors container.
+
+A file never carries code: a reader gives a tree of the right structure (`like`), and the arrays are put into it by
+the names of their places. The same format holds point fits, fitted problems and training checkpoints.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+FORMAT = "langenode"
+FORMAT_VERSION = 1
+
+
+class FitFileError(ValueError):
+    """What must hold of a fit file, what was found and what to do."""
+
+
+def to_bytes(header: dict[str, Any], tree: Any) -> bytes:
+    """A header and the arrays of a tree as the content of a file."""
+    from safetensors.numpy import save
+
+    header = {"format_version": FORMAT_VERSION, **header}
+    return save(_named_arrays(tree), metadata={FORMAT: json.dumps(header, sort_keys=True)})
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The header alone, after checking that the file is ours and not from the future."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except FileNotFoundError:
+        raise FitFileError(f"a fit file must exist; there is no {path}; check the name") from None
+    except (SafetensorError, OSError) as error:
+        raise FitFileError(f"a fit file must be whole; {path} cannot be read ({error}); make it again") from None
+    if FORMAT not in metadata:
+        raise FitFileError(f"a fit file must be written by langenode; {path} is not; give a .langenode file")
+    header = json.loads(metadata[FORMAT])
+    if header["format_version"] > FORMAT_VERSION:
+        raise FitFileError(
+            f"this version reads fit files up to format {FORMAT_VERSION}; {path} has {header['format_version']}; "
+            "upgrade langenode"
+        )
+    return header
+
+
+def read_tree(path: Path, like: Any) -> Any:
+    """The arrays of a file in the structure of `like`, whose own arrays only tell shapes and types."""
+    from safetensors.numpy import load_file
+
+    read_header(path)
+    stored = load_file(path)
+    wanted = _named_arrays(like)
+    if {n: a.shape for n, a in stored.items()} != {n: a.shape for n, a in wanted.items()}:
+        odd = sorted(n for n in stored.keys() | wanted.keys() if _shape(stored, n) != _shape(wanted, n))[0]
+        raise FitFileError(
+            f"a fit file must match the model it is read into; {path} has {odd} of shape {_shape(stored, odd)}, "
+            f"the model needs {_shape(wanted, odd)}; give the configuration or model it was made with"
+        )
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    filled = [jnp.asarray(stored[_name(path)], leaf.dtype) if eqx.is_array(leaf) else leaf for path, leaf in leaves]
+    return jax.tree_util.tree_unflatten(structure, filled)
+
+
+def _shape(arrays: dict[str, np.ndarray], name: str) -> tuple[int, ...] | None:
+    return arrays[name].shape if name in arrays else None
+
+
+def _named_arrays(tree: Any) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {_name(path): np.ascontiguousarray(leaf) for path, leaf in leaves if eqx.is_array(leaf)}
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path).lstrip(".")

@@ -1,0 +1,422 @@
+"""The stages of a run: simulate, fit, predict, evaluate. Each reads files of earlier ones and writes its own.
+
+`run` does the stages whose files are missing, so an interrupted run goes on where it was; within the fit stage
+training goes on from its last checkpoint, bit for bit.
+"""
+
+import csv
+import io
+import json
+import platform
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode import _version, api, fitfile, metrics
+from langenode.config import Config, resolve, to_toml
+from langenode.data import Dataset, load_data, save_data
+from langenode.experiments import EXPERIMENTS, Experiment, Results, Splits
+from langenode.inference import FitResult, TrainState, fit, initial_state, log_weights
+from langenode.mle import fit_mle
+from langenode.problem import Problem, TrajectoryView, predict, sample_weights, view
+from langenode.progress import Reporter
+from langenode.runfolder import RunFolder, write_bytes, write_json, write_text
+from langenode.targets import Population
+
+# At so many moments of training the W1 to the data is recorded, for the convergence figure.
+NUM_CONVERGENCE_POINTS = 8
+CHECKPOINT_SECONDS = 20.0
+
+
+class Run:
+    """One run folder with its resolved configuration; the stages are its methods."""
+
+    def __init__(self, folder: RunFolder, config: Any, reporter: Reporter):
+        self.folder = folder
+        self.config = config
+        self.reporter = reporter
+        self.experiment: Experiment = EXPERIMENTS[config.experiment]
+        self.keys = api.Streams.of(config.seed)
+        self.dtype = jnp.dtype(config.precision)
+
+    @classmethod
+    def start(cls, path: Path, config: Config, reporter: Reporter, *, force: bool) -> "Run":
+        """A new run in an empty folder (or one whose run `force` may remove)."""
+        folder = RunFolder(path)
+        folder.create(force=force)
+        write_text(folder.config, to_toml(config))
+        write_json(folder.provenance, _provenance(config))
+        return cls(folder, config, reporter)
+
+    # Stages
+
+    def complete(self) -> dict[str, Any]:
+        """Do every stage whose files are missing; returns the metrics."""
+        stages = (
+            (self.folder.test, self.simulate),
+            (self.folder.fit, self.fit),
+            (self.folder.predictions, self.predict),
+            (self.folder.metrics, self.evaluate),
+        )
+        for product, stage in stages:
+            if not product.exists():
+                with self.reporter.stage(stage.__name__):
+                    stage()
+        return json.loads(self.folder.metrics.read_text())
+
+    def simulate(self) -> None:
+        """Make the data; the test set is written last, so its presence means that all are there."""
+        begin = time.perf_counter()
+        splits = self.experiment.simulate(self.config, self.keys.data)
+        for path, data in zip(self._split_paths(), splits, strict=True):
+            save_data(data, path)
+        self._record(simulate=time.perf_counter() - begin)
+
+    def fit(self) -> None:
+        """Maximum likelihood, then Algorithm 1; and the same for the companion of the figures, if there is one."""
+        splits = self.splits()
+        model = self._mle(splits.train)
+        if self.config.method != "paper":  # whose scales are the paper's, on purpose
+            api.warn_of_scales(self.config, splits.train)
+        result = self._train(self.config, model, splits, checkpoint=self.folder.checkpoint, show=True)
+        companion = self.experiment.companion(self.config)
+        if companion is not None:
+            other = self._train(companion, model, splits, checkpoint=None, show=False)
+            write_bytes(self._companion_path(), api.fit_bytes(other.problem, self._header(companion)))
+        self._write_history(result.state)
+        self._record(fit=result.seconds)
+        write_bytes(self.folder.fit, api.fit_bytes(result.problem, self._header(self.config)))
+        self.folder.checkpoint.unlink(missing_ok=True)
+
+    def predict(self) -> None:
+        """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
+        begin = time.perf_counter()
+        problem, test = self.problem(), self.splits().test
+        outputs, weights = predict(problem, test, self.config.predict.num_samples, key=self.keys.prediction)
+        _write_predictions(self.folder.predictions, test, np.asarray(outputs), np.asarray(weights))
+        self._record(predict=time.perf_counter() - begin)
+
+    def evaluate(self) -> None:
+        """metrics.json and the figures."""
+        results = self._results()
+        found = self._metrics(results)
+        results = results._replace(metrics=found)
+        found |= self.experiment.metrics(results)
+        for name, figure in self.experiment.figures(results).items():
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format="png")
+            write_bytes(self.folder.figures / f"{name}.png", buffer.getvalue())
+        write_json(self.folder.metrics, found)
+
+    # What stages share
+
+    def splits(self) -> Splits:
+        """The run's data."""
+        return Splits(*(load_data(path) for path in self._split_paths()))
+
+    def problem(self) -> Problem:
+        """The fitted problem."""
+        return api.read_fit(self.folder.fit, self.config, self._untrained())
+
+    def _split_paths(self) -> tuple[Path, Path, Path]:
+        return self.folder.data, self.folder.validation, self.folder.test
+
+    def _companion_path(self) -> Path:
+        return self.folder.path / "companion.langenode"
+
+    def _untrained(self) -> Any:
+        return api.cast(self.experiment.build_model(self.config, self.keys.model), self.dtype)
+
+    def _mle(self, train: Dataset) -> Any:
+        if self.folder.mle.exists():
+            return fitfile.read_tree(self.folder.mle, self._untrained())
+        begin = time.perf_counter()
+        options = self.config.mle
+        point = fit_mle(
+            self._untrained(),
+            train,
+            num_adam=options.num_adam,
+            num_lbfgs=options.num_lbfgs,
+            learning_rate=options.learning_rate,
+            penalty=options.penalty,
+        )
+        self._record(mle=time.perf_counter() - begin)
+        self.reporter.say(f"maximum likelihood: loss {point.losses[-1]:.4g}")
+        write_bytes(self.folder.mle, fitfile.to_bytes(self._header(self.config), point.model))
+        return point.model
+
+    def _train(self, config: Any, model: Any, splits: Splits, *, checkpoint: Path | None, show: bool) -> FitResult:
+        problem = api.assemble(config, model, splits.train)
+        settings = api.train_settings(config)
+        options = {"explained": config.population.explained, "max_components": config.population.max_components}
+        data = view(problem, splits.train, self.dtype, **options)
+        validation = view(problem, splits.validation, self.dtype, **options) if _can_validate(problem) else None
+        state = None
+        if checkpoint is not None and checkpoint.exists():
+            state = fitfile.read_tree(checkpoint, initial_state(problem, settings))
+            self.reporter.say(f"resuming at update {int(state.step)}")
+        watch = _Watch(self, splits.train, checkpoint, settings.num_updates) if show else None
+        with self.reporter.training(f"{config.method}, {config.target}"):
+            return fit(
+                problem,
+                data,
+                settings,
+                key=self.keys.training,
+                validation=validation,
+                state=state,
+                on_block=watch,
+            )
+
+    def _header(self, config: Config) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.name,
+            "config": config.model_dump(mode="json"),
+            "version": _version.__version__,
+        }
+
+    def _record(self, **seconds: float) -> None:
+        provenance = json.loads(self.folder.provenance.read_text())
+        provenance["seconds"] = {**provenance.get("seconds", {}), **seconds}
+        write_json(self.folder.provenance, provenance)
+
+    def _write_history(self, state: TrainState) -> None:
+        rows = np.asarray(state.history)[: int(state.step)]
+        validation = np.asarray(state.validation)
+        block = self.config.training.block
+        buffer = io.StringIO()
+        writer = csv.writer(buffer)
+        writer.writerow(["update", "loss", "data", "kl", "validation"])
+        for step, row in enumerate(rows, start=1):
+            is_end = step % block == 0 or step == len(rows)
+            score = validation[(step - 1) // block] if is_end else np.nan
+            writer.writerow([step, *(repr(float(x)) for x in row), repr(float(score)) if np.isfinite(score) else ""])
+        write_text(self.folder.history, buffer.getvalue())
+
+    def _results(self) -> Results:
+        splits, problem = self.splits(), self.problem()
+        stored = _read_predictions(self.folder.predictions)
+        companion = companion_predictions = companion_weights = None
+        other = self.experiment.companion(self.config)
+        if other is not None:
+            companion = api.read_fit(self._companion_path(), other, self._untrained())
+            num = self.config.predict.num_samples
+            drawn, _ = predict(companion, splits.train, num, key=self.keys.evaluation)
+            companion_predictions = np.asarray(drawn)
+            companion_weights = np.asarray(sample_weights(companion.posterior, 4096, key=self.keys.evaluation))
+        weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
+        return Results(
+            config=self.config,
+            problem=problem,
+            companion=companion,
+            splits=splits,
+            predictions=stored,
+            weights=np.asarray(weights),
+            companion_predictions=companion_predictions,
+            companion_weights=companion_weights,
+            history=_read_history(self.folder.history),
+            convergence=_read_convergence(self.folder.path / "convergence.csv"),
+            metrics={},
+            key=self.keys.evaluation,
+        )
+
+    def _metrics(self, results: Results) -> dict[str, Any]:
+        config, problem, splits = self.config, results.problem, results.splits
+        seconds = json.loads(self.folder.provenance.read_text())["seconds"]
+        found: dict[str, Any] = {
+            "experiment": self.experiment.name,
+            **{name: getattr(config, name) for name in ("method", "target", "stochastic", "rest", "seed")},
+            "w1": self._w1(problem, splits.train),
+            "w1_held_out": self._w1(problem, splits.test),
+        }
+        found |= self._held_out_scores(results)
+        found["weights"] = _moments(results.weights)
+        if config.target != "population":
+            found["posterior"] = self._posterior_diagnostics(problem, splits.train)
+        found["seconds"] = seconds
+        return found
+
+    def _w1(self, problem: Problem, data: Dataset) -> dict[str, Any]:
+        """W1 of the marginals to a data set: the median of several draws, and the floor of two such samples."""
+        replicates = data.replicates()
+        size, num_draws = len(replicates.outputs), self.config.predict.num_w1_draws
+        keys = jax.random.split(jax.random.fold_in(self.keys.evaluation, 1), num_draws)
+        distances = []
+        for key in keys:
+            outputs, _ = predict(problem, data, size, key=key)
+            distances.append(metrics.w1(np.asarray(outputs, float), replicates.outputs, mask_b=replicates.mask))
+        means = [float(np.nanmean(d)) for d in distances]
+        per_time = np.nanmedian(np.nanmean(np.stack(distances), axis=(1, 3)), axis=0)
+        rng = np.random.default_rng(self.config.seed)
+        floor = metrics.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
+        return {
+            "mean": float(np.median(means)),
+            "floor": floor.median,
+            "ratio": float(np.median(means)) / floor.median,
+            "low": float(np.quantile(means, 0.1)),
+            "high": float(np.quantile(means, 0.9)),
+            "num_draws": num_draws,
+            "num_samples": size,
+            "per_time": per_time,
+        }
+
+    def _held_out_scores(self, results: Results) -> dict[str, Any]:
+        """Scores on test trajectories. A posterior's band includes the noise; the model's own is beside it."""
+        replicates = results.splits.test.replicates()
+        outputs, mask = replicates.outputs, replicates.mask
+        samples = results.predictions
+        found: dict[str, Any] = {}
+        model_band = metrics.coverage(samples, outputs, mask=mask)
+        noise = None
+        if self.config.target != "population":
+            noise = self._noise_scale(results.problem, samples.shape[0])
+            rng = np.random.default_rng(self.config.seed)
+            found["coverage_model"] = model_band
+            samples = samples + noise * rng.standard_normal(samples.shape)
+        found["coverage"] = metrics.coverage(samples, outputs, mask=mask) if noise is not None else model_band
+        found["energy_score"] = metrics.energy_score(samples, outputs, mask=mask)
+        found["crps"] = metrics.crps(samples, outputs, mask=mask)
+        return found
+
+    def _noise_scale(self, problem: Problem, num_samples: int) -> np.ndarray:
+        sigma = fitfile.read_header(self.folder.fit)["noise_sigma"]
+        if sigma is not None:
+            return np.asarray(sigma)
+        key_weights = jax.random.split(self.keys.prediction)[0]  # the weights behind the stored predictions
+        weights = sample_weights(problem.posterior, num_samples, key=key_weights)
+        log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
+        return np.exp(np.asarray(log_noise))[:, None, None, :]
+
+    def _posterior_diagnostics(self, problem: Problem, train: Dataset) -> dict[str, Any]:
+        """How wrong the bound says the posterior is: ELBO, log-evidence, relative ESS, k-hat."""
+        full = api.with_likelihood(self.config, problem, train, self._mle(train))
+        data = view(full, train, self.dtype)
+        assert isinstance(data, TrajectoryView)
+        _, logs = log_weights(full, data, self.config.predict.num_weights, key=self.keys.evaluation)
+        logs = np.asarray(logs, float)
+        evidence = metrics.log_evidence(logs)
+        ess = metrics.relative_ess(logs)
+        return {
+            "elbo": float(logs.mean()),
+            "elbo_se": float(logs.std() / np.sqrt(len(logs))),
+            "log_evidence": evidence.value,
+            "log_evidence_se": evidence.standard_error,
+            "relative_ess": ess,
+            # Above 0.95 there is no tail to fit, and k-hat says nothing.
+            "k_hat": None if ess > 0.95 else metrics.k_hat(logs),
+        }
+
+
+class _Watch:
+    """Called after every block: shows progress, stores a checkpoint now and then, records W1 on the way."""
+
+    def __init__(self, run: Run, train: Dataset, checkpoint: Path | None, num_updates: int):
+        self.run, self.train, self.checkpoint = run, train, checkpoint
+        self.path = run.folder.path / "convergence.csv"
+        first = run.config.training.block
+        marks = np.unique(np.geomspace(first, num_updates, NUM_CONVERGENCE_POINTS).astype(int))
+        self.marks = [int(mark) for mark in marks]
+        self.last_save = time.monotonic()
+
+    def __call__(self, state: TrainState, progress: Any, problem: Problem) -> None:
+        self.run.reporter.update(progress)
+        if self.marks and progress.step >= self.marks[0]:
+            self.marks = [mark for mark in self.marks if mark > progress.step]
+            self._record_w1(progress.step, problem)
+        if self.checkpoint is not None and time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
+            write_bytes(self.checkpoint, fitfile.to_bytes({"step": progress.step}, state))
+            self.last_save = time.monotonic()
+
+    def _record_w1(self, step: int, problem: Problem) -> None:
+        replicates = self.train.replicates()
+        key = jax.random.fold_in(self.run.keys.evaluation, step)
+        outputs, _ = predict(problem, self.train, len(replicates.outputs), key=key)
+        distance = metrics.w1(np.asarray(outputs, float), replicates.outputs, mask_b=replicates.mask)
+        row = ",".join([str(step), *(repr(float(x)) for x in np.nanmean(distance, axis=(0, 2)))])
+        earlier = self.path.read_text().splitlines() if self.path.exists() else []
+        kept = [line for line in earlier if int(line.split(",")[0]) < step]
+        write_text(self.path, "\n".join([*kept, row]) + "\n")
+
+
+def _can_validate(problem: Problem) -> bool:
+    """Noise stored per trajectory does not carry over to other trajectories; populations need none."""
+    if isinstance(problem.target, Population):
+        return True
+    return problem.likelihood is not None and problem.likelihood.sigma is None
+
+
+def open_run(path: Path, config: Any, reporter: Reporter, *, force: bool) -> Run:
+    """Go on with an unfinished run of the same configuration, or start a new one."""
+    folder = RunFolder(path)
+    if not force and folder.config.exists() and folder.config.read_text() == to_toml(config):
+        reporter.say(f"going on with the run in {path}")
+        return Run(folder, config, reporter)
+    return Run.start(path, config, reporter, force=force)
+
+
+def configure(experiment: str, layers: list[dict[str, Any]]) -> Any:
+    """Resolve a configuration: the experiment's defaults for the method and target, then the user's layers."""
+    known = EXPERIMENTS[experiment]
+    chosen: dict[str, Any] = {}
+    for layer in layers:
+        chosen |= {name: layer[name] for name in ("method", "target") if name in layer}
+    method = chosen.get("method", "langevin")
+    target = chosen.get("target", known.default_target(method))
+    top = {"experiment": experiment, "method": method, "target": target}
+    return resolve(known.config, top, known.defaults(method, target), *layers)
+
+
+def _provenance(config: Config) -> dict[str, Any]:
+    packages = ("jax", "jaxlib", "equinox", "optax", "diffrax", "numpy", "scipy")
+    return {
+        "seed": config.seed,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "versions": {"langenode": _version.__version__, **{name: metadata.version(name) for name in packages}},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "seconds": {},
+    }
+
+
+def _moments(weights: np.ndarray) -> dict[str, Any]:
+    corr = np.atleast_2d(np.corrcoef(weights.T))
+    return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}
+
+
+def _write_predictions(path: Path, data: Dataset, outputs: np.ndarray, weights: np.ndarray) -> None:
+    import xarray as xr
+
+    cases = data.cases()
+    quantiles = np.quantile(outputs, [0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975], axis=0, method="weibull")
+    dataset = xr.Dataset(
+        {
+            "outputs": (("sample", "condition", "time", "out"), outputs),
+            "mean": (("condition", "time", "out"), outputs.mean(0)),
+            "quantiles": (("level", "condition", "time", "out"), quantiles),
+            "weights": (("sample", "dim"), weights),
+            "times": (("condition", "time"), cases.times),
+        },
+        coords={"level": [0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975], "out": list(data.output_names)},
+    )
+    write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
+
+
+def _read_predictions(path: Path) -> np.ndarray:
+    import xarray as xr
+
+    with xr.open_dataset(path, engine="scipy") as stored:
+        return np.asarray(stored["outputs"], float)
+
+
+def _read_history(path: Path) -> dict[str, np.ndarray]:
+    table = np.genfromtxt(path, delimiter=",", names=True)
+    return {name: np.atleast_1d(table[name]) for name in ("loss", "data", "kl", "validation")}
+
+
+def _read_convergence(path: Path) -> dict[str, np.ndarray]:
+    table = np.loadtxt(path, delimiter=",", ndmin=2) if path.exists() else np.zeros((0, 2))
+    return {"update": table[:, 0], "w1": table[:, 1:]}

@@ -1,0 +1,181 @@
+"""Arrays to Matplotlib figures. Nothing here computes a metric; densities are smoothed for the eye only."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Okabe and Ito's colours, which survive most colour blindness; data are black, ours blue, the other method vermilion.
+DATA, OURS, OTHER, EXTRA = "#000000", "#0072B2", "#D55E00", "#009E73"
+
+
+class AnalyticLaw(NamedTuple):
+    """A known law of two weights: its moments and its density, a function of points (n, 2)."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    corr: float
+    density: Callable[[np.ndarray], np.ndarray]
+
+
+def new_figure(columns: int, rows: int, *, width: float = 4.0, height: float = 3.2, **options: Any) -> Any:
+    """A figure and its axes, made without pyplot so that no global state or display is touched."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """A Gaussian kernel estimate with Silverman's width, by binning: quick and good enough to look at."""
+    spread = min(values.std(), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.34) or values.std()
+    width = max(0.9 * spread * len(values) ** -0.2, 1e-12 + 1e-3 * np.ptp(grid))
+    scaled = (grid[:, None] - values[None, :]) / width
+    return np.exp(-0.5 * scaled**2).mean(1) / (width * np.sqrt(2.0 * np.pi))
+
+
+def density_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str) -> Any:
+    """Density of trajectories over time, one panel a set, with its mean; one colour scale, normed at each time."""
+    figure, axes = new_figure(len(panels), 1, sharex=True, sharey=True)
+    everything = np.concatenate([values.ravel() for values in panels.values()])
+    low, high = np.quantile(everything, [0.0005, 0.9995])
+    grid = np.linspace(low - 0.05 * (high - low), high + 0.05 * (high - low), 240)
+    image = None
+    for axis, (title, values) in zip(axes[0], panels.items(), strict=True):
+        density = np.stack([_density(values[:, k], grid) for k in range(len(times))], axis=1)
+        density /= np.maximum(density.max(0), 1e-300)
+        image = axis.pcolormesh(times, grid, density, cmap="Blues", vmin=0, vmax=1, shading="nearest", rasterized=True)
+        axis.plot(times, values.mean(0), color=OTHER, lw=1.4, label="mean")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel(xlabel)
+    axes[0, 0].set_ylabel(ylabel)
+    axes[0, 0].legend(frameon=False)
+    figure.colorbar(image, ax=list(axes[0]), label="density / its maximum at that time", pad=0.01)
+    return figure
+
+
+def weight_densities(
+    ours: np.ndarray,
+    drawn: np.ndarray,
+    names: Sequence[str],
+    *,
+    label: str,
+    other: np.ndarray | None = None,
+    other_label: str = "",
+    law: AnalyticLaw | None = None,
+) -> Any:
+    """1-D densities on the diagonal, 2-D below (ours) and above (the other method), with first principal vectors."""
+    figure, axes = new_figure(2, 2, width=3.8, height=3.4)
+    sets = [(ours, label, OURS)] + ([(other, other_label, OTHER)] if other is not None else [])
+    limits = _common_limits([points for points, _, _ in sets] + [drawn])
+    for i in range(2):
+        _marginal(axes[i, i], i, sets, drawn, names, limits, law)
+    _joint(axes[1, 0], ours, label, OURS, names, limits, law)
+    if other is not None:
+        # Above the diagonal the axes are those of the lower panel, so that the two clouds can be compared by eye.
+        _joint(axes[0, 1], other, other_label, OTHER, names, limits, law)
+    else:
+        _joint(axes[0, 1], drawn, "drawn by the generator", EXTRA, names, limits, law)
+    return figure
+
+
+def _common_limits(sets: Sequence[np.ndarray]) -> np.ndarray:
+    points = np.concatenate(sets)
+    low, high = np.quantile(points, 0.001, axis=0), np.quantile(points, 0.999, axis=0)
+    margin = 0.08 * (high - low) + 1e-9
+    return np.stack([low - margin, high + margin])
+
+
+def _marginal(axis: Any, i: int, sets: Any, drawn: np.ndarray, names: Any, limits: np.ndarray, law: Any) -> None:
+    grid = np.linspace(limits[0, i], limits[1, i], 300)
+    for points, name, colour in sets:
+        axis.plot(grid, _density(points[:, i], grid), color=colour, label=name)
+    if law is not None:
+        axis.plot(grid, _analytic_marginal(law, i, grid), color=DATA, ls="--", label="analytic")
+    elif np.ptp(drawn[:, i]) == 0:
+        axis.axvline(drawn[0, i], color=DATA, ls="--", label="truth")
+    axis.set(xlabel=names[i], ylabel="density", xlim=(grid[0], grid[-1]))
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False, fontsize=8)
+
+
+def _analytic_marginal(law: AnalyticLaw, i: int, grid: np.ndarray) -> np.ndarray:
+    """The marginal by summing the joint density over the other weight."""
+    other = 1 - i
+    across = np.linspace(law.mean[other] - 6 * law.std[other], law.mean[other] + 6 * law.std[other], 300)
+    points = np.empty((len(grid), len(across), 2))
+    points[..., i], points[..., other] = grid[:, None], across[None, :]
+    density = law.density(points.reshape(-1, 2)).reshape(len(grid), len(across))
+    return np.trapezoid(density, across, axis=1)
+
+
+def _joint(axis: Any, points: np.ndarray, name: str, colour: str, names: Any, limits: np.ndarray, law: Any) -> None:
+    axis.scatter(points[:2048, 0], points[:2048, 1], s=3, color=colour, alpha=0.25, lw=0, rasterized=True)
+    _principal_vector(axis, points.mean(0), np.cov(points.T), colour, name)
+    if law is not None:
+        x, y = (np.linspace(limits[0, i], limits[1, i], 160) for i in range(2))
+        mesh = np.stack(np.meshgrid(x, y), axis=-1)
+        density = law.density(mesh.reshape(-1, 2)).reshape(len(y), len(x))
+        axis.contour(x, y, density / density.max(), levels=[0.05, 0.3, 0.7], colors=DATA, linewidths=0.8)
+        cross = law.corr * law.std[0] * law.std[1]
+        covariance = np.array([[law.std[0] ** 2, cross], [cross, law.std[1] ** 2]])
+        _principal_vector(axis, law.mean, covariance, DATA, "analytic")
+    axis.set(xlabel=names[0], ylabel=names[1], xlim=limits[:, 0], ylim=limits[:, 1])
+    axis.legend(frameon=False, fontsize=8)
+
+
+def _principal_vector(axis: Any, mean: np.ndarray, covariance: np.ndarray, colour: str, name: str) -> None:
+    values, vectors = np.linalg.eigh(covariance)
+    reach = 2.5 * np.sqrt(max(values[-1], 0.0)) * vectors[:, -1]
+    ends = np.stack([mean - reach, mean + reach])
+    axis.plot(ends[:, 0], ends[:, 1], color=colour, ls="--", lw=1.4, label=name)
+    axis.plot(*mean, marker="o", ms=8, color=colour, mec="white")
+
+
+def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, floor: float) -> Any:
+    """W1 against time for a sequence of updates, and its mean against the update."""
+    figure, axes = new_figure(2, 1)
+    import matplotlib as mpl
+
+    updates, curves = convergence["update"], convergence["w1"]
+    colours = mpl.colormaps["viridis_r"](np.linspace(0.1, 1.0, len(updates)))
+    for update, curve, colour in zip(updates, curves, colours, strict=True):
+        axes[0, 0].semilogy(times[1:], curve[1:], color=colour, label=f"{int(update)}")
+    axes[0, 0].set(xlabel="t", ylabel="W1 to the data")
+    axes[0, 0].legend(title="update", frameon=False, fontsize=7, ncols=2)
+    axes[0, 1].loglog(updates, curves.mean(1), color=OURS, marker="o", label="mean over time")
+    for axis in axes[0]:
+        axis.axhline(floor, color=DATA, ls=":", label="floor")
+    axes[0, 1].set(xlabel="update", ylabel="mean W1")
+    axes[0, 1].legend(frameon=False)
+    return figure
+
+
+def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str]) -> Any:
+    """Weight trajectories in pseudo-time, one panel a weight; `paths` is (run, knot, weight)."""
+    figure, axes = new_figure(len(names), 1, width=3.6)
+    thin = slice(None, None, max(1, len(grid) // 2000))
+    for i, (axis, name) in enumerate(zip(axes[0], names, strict=True)):
+        axis.plot(grid[thin], paths[:, thin, i].T, color=OURS, alpha=0.45, lw=0.8)
+        axis.plot(np.full(len(paths), grid[-1]), paths[:, -1, i], ".", color=OTHER, ms=5, clip_on=False)
+        axis.set(xlabel="pseudo-time", ylabel=name, xlim=(grid[0], grid[-1]))
+    return figure
+
+
+def loss_history(history: Mapping[str, np.ndarray]) -> Any:
+    """Loss, data term and KL over the updates."""
+    figure, axes = new_figure(2, 1)
+    updates = np.arange(1, len(history["loss"]) + 1)
+    axes[0, 0].plot(updates, history["loss"], color=OURS, lw=0.7, label="loss")
+    axes[0, 0].plot(updates, history["data"], color=EXTRA, lw=0.7, alpha=0.7, label="data term")
+    axes[0, 1].plot(updates, history["kl"], color=OTHER, lw=0.7, label="KL")
+    finite = history["loss"][np.isfinite(history["loss"])]
+    if len(finite) > 20:  # the first updates would flatten everything after them
+        low, high = finite.min(), np.quantile(finite, 0.98)
+        axes[0, 0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    for axis, name in zip(axes[0], ("loss", "path KL (nats)"), strict=True):
+        axis.set(xlabel="update", ylabel=name)
+        axis.legend(frameon=False)
+    return figure

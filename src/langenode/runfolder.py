@@ -1,0 +1,134 @@
+"""A run is a folder: the names in it, writes that are whole or absent, and a lock.
+
+Every file is written beside its place under a temporary name and moved there, so that a reader never sees half of one.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class RunFolderError(ValueError):
+    """What must hold of a run folder, what was found and what to do."""
+
+
+class RunFolder:
+    """The files of one run, by name."""
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self.config = self.path / "config.toml"
+        self.provenance = self.path / "provenance.json"
+        self.data = self.path / "data.nc"
+        self.validation = self.path / "validation.nc"
+        self.test = self.path / "test.nc"
+        self.mle = self.path / "mle.langenode"
+        self.checkpoint = self.path / "checkpoint.langenode"
+        self.fit = self.path / "fit.langenode"
+        self.history = self.path / "history.csv"
+        self.predictions = self.path / "predictions.nc"
+        self.metrics = self.path / "metrics.json"
+        self.figures = self.path / "figures"
+        self.lock = self.path / ".lock"
+
+    def create(self, *, force: bool) -> None:
+        """Make the folder; refuse one that holds a run already, or, with `force`, remove that run first."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"a run needs a folder; {self.path} is a file; choose another --out")
+        occupied = self.path.exists() and any(entry.name != self.lock.name for entry in self.path.iterdir())
+        if occupied and not force:
+            raise RunFolderError(f"a new run needs an empty folder; {self.path} is not; use --force or another --out")
+        if occupied and not self.config.exists():
+            raise RunFolderError(
+                f"--force replaces a run only; {self.path} holds none (no config.toml); choose another --out"
+            )
+        if occupied:
+            self._remove_run()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(
+                f"the run folder must be writable; {self.path}: {error.strerror}; choose another --out"
+            ) from None
+
+    def _remove_run(self) -> None:
+        for entry in self.path.iterdir():
+            if entry == self.lock:
+                continue
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock; a second process on the same folder is refused, a dead one's lock is taken over."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _take_lock(self.lock)
+        try:
+            yield
+        finally:
+            self.lock.unlink(missing_ok=True)
+
+
+def _take_lock(path: Path) -> None:
+    for _ in range(2):
+        try:
+            with path.open("x") as file:
+                file.write(str(os.getpid()))
+            return
+        except FileExistsError:
+            if _is_running(path):
+                break
+            path.unlink(missing_ok=True)
+    raise RunFolderError(
+        f"one process at a time works in a run folder; {path.parent} is in use; wait, or choose another --out"
+    )
+
+
+def _is_running(path: Path) -> bool:
+    try:
+        os.kill(int(path.read_text()), 0)
+    except (ValueError, ProcessLookupError, FileNotFoundError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that it appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, content: str) -> None:
+    """`write_bytes` for text."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """`write_bytes` for JSON; not-a-number becomes null, since JSON has none."""
+    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
