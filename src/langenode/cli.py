@@ -97,10 +97,22 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
             ours, theirs = found["weights"]["std"][i], drawn["std"][i]
             rows.append((f"std of {name}", f"{ours:.4f}", f"drawn {theirs:.4f}"))
         rows.append(("correlation of W and b", f"{found['weights']['corr']:.4f}", f"drawn {drawn['corr']:.4f}"))
-    for name, value in found.get("posterior", {}).items():
-        rows.append((name.replace("_", " "), "not needed" if value is None else f"{value:.4g}", ""))
+    rows += _diagnostic_rows(found.get("posterior", {}))
     rows += [(f"seconds to {name}", f"{value:.1f}", "") for name, value in found["seconds"].items()]
     return rows
+
+
+def _diagnostic_rows(diagnostics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    if not diagnostics:
+        return []
+    ess, k_hat = diagnostics["relative_ess"], diagnostics["k_hat"]
+    rows = [
+        ("ELBO", f"{diagnostics['elbo']:.4f}", f"s.e. {diagnostics['elbo_se']:.1g}"),
+        ("log-evidence", f"{diagnostics['log_evidence']:.4f}", f"s.e. {diagnostics['log_evidence_se']:.1g}"),
+        ("relative ESS", f"{ess:.4f}", ""),
+    ]
+    # Above 0.95 there is no tail to speak of, and k-hat says nothing.
+    return rows if ess > 0.95 or k_hat is None else [*rows, ("k-hat", f"{k_hat:.2f}", "trust below 0.7")]
 
 
 def main() -> None:

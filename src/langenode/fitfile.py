@@ -75,7 +75,7 @@ def _shape(arrays: dict[str, np.ndarray], name: str) -> tuple[int, ...] | None:
 
 def _named_arrays(tree: Any) -> dict[str, np.ndarray]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(path): np.ascontiguousarray(leaf) for path, leaf in leaves if eqx.is_array(leaf)}
+    return {_name(path): np.array(leaf, order="C") for path, leaf in leaves if eqx.is_array(leaf)}
 
 
 def _name(path: Any) -> str:

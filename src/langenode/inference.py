@@ -98,7 +98,7 @@ def loss_and_gradient(params: Any, static: Any, batch: View, key: PRNGKeyArray, 
     return _two_pass(params, generate, evaluate, keys.reshape(settings.num_chunks, -1))
 
 
-def _two_pass(params: Any, generate: Callable, evaluate: Callable, keys: PRNGKeyArray):
+def _two_pass(params: Any, generate: Callable, evaluate: Callable, keys: Array):
     """The same gradient with the memory of one chunk: outputs first, then their cotangent chunk by chunk."""
     chunks = jax.lax.map(lambda k: generate(params, k), keys)
     outcomes = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chunks)
@@ -127,23 +127,20 @@ def fit(
     """Train the posterior of a problem (Algorithm 1, lines 2 to 8). Pass an earlier `state` to go on from there."""
     _check(problem, settings)
     _, static = eqx.partition(problem, _trained(problem, settings))
-    optimiser = _optimiser(settings)
     if state is None:
         state = initial_state(problem, settings)
     begin = time.perf_counter()
-    run_block = _compiled_block(static, optimiser, settings)
-    score = None if validation is None else _compiled_score(static, settings, validation, key)
     while int(state.step) < settings.num_updates:
-        state = run_block(state, data, key)
+        state = _run_block(state, static, data, key, settings)
         _stop_where_not_finite(state, settings)
-        if score is not None:
-            state = _judge(state, score(state.averaged), settings)
+        if validation is not None:
+            state = _judge(state, _score(state.averaged, static, validation, key, settings), settings)
         if on_block is not None:
             seconds = time.perf_counter() - begin
             on_block(state, _progress(state, settings, seconds), eqx.combine(state.averaged, static))
         if _is_out_of_patience(state, settings):
             break
-    chosen = state.best if settings.patience > 0 and score is not None else state.averaged
+    chosen = state.best if settings.patience > 0 and validation is not None else state.averaged
     return FitResult(eqx.combine(chosen, static), state, time.perf_counter() - begin)
 
 
@@ -188,37 +185,38 @@ def initial_state(problem: Problem, settings: TrainSettings) -> TrainState:
     )
 
 
-def _compiled_block(static: Any, optimiser: optax.GradientTransformation, settings: TrainSettings):
-    def update(state: TrainState, data: View, key: PRNGKeyArray) -> TrainState:
-        key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
-        params = _with_diffusion(state.params, state.step, settings)
-        batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)
-        terms, gradient = loss_and_gradient(params, static, batch, key_draws, settings)
-        steps, optimiser_state = optimiser.update(gradient, state.optimiser, params)
-        new = optax.apply_updates(params, steps)
-        averaged = jax.tree.map(lambda a, p: settings.average * a + (1.0 - settings.average) * p, state.averaged, new)
-        averaged = _with_diffusion(averaged, state.step, settings)
-        # A non-finite update is skipped and counted: parameters, moments and average stay what they were.
-        ok = jnp.isfinite(optax.global_norm(gradient)) & jnp.isfinite(terms.loss)
-        keep = lambda fresh, old: jax.tree.map(lambda f, o: jnp.where(ok, f, o), fresh, old)  # noqa: E731
-        row = jnp.stack([terms.loss, terms.data, terms.kl]).astype(state.history.dtype)
-        return state._replace(
-            step=state.step + 1,
-            params=keep(new, state.params),
-            averaged=keep(averaged, state.averaged),
-            optimiser=keep(optimiser_state, state.optimiser),
-            skipped=state.skipped + ~ok,
-            skipped_in_row=jnp.where(ok, 0, state.skipped_in_row + 1),
-            history=state.history.at[state.step].set(row),
-        )
+def _update(state: TrainState, static: Any, data: View, key: PRNGKeyArray, settings: TrainSettings) -> TrainState:
+    """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were."""
+    key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
+    params = _with_diffusion(state.params, state.step, settings)
+    batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)
+    terms, gradient = loss_and_gradient(params, static, batch, key_draws, settings)
+    steps, optimiser_state = _optimiser(settings).update(gradient, state.optimiser, params)
+    new = optax.apply_updates(params, steps)
+    averaged = jax.tree.map(lambda a, p: settings.average * a + (1.0 - settings.average) * p, state.averaged, new)
+    averaged = _with_diffusion(averaged, state.step, settings)
+    ok = jnp.isfinite(optax.tree.norm(gradient)) & jnp.isfinite(terms.loss)
 
-    @eqx.filter_jit
-    def run_block(state: TrainState, data: View, key: PRNGKeyArray) -> TrainState:
-        # The bound is data, not shape: a last, shorter block runs the same program, so resuming is bit for bit.
-        end = jnp.minimum((state.step // settings.block + 1) * settings.block, settings.num_updates)
-        return jax.lax.fori_loop(state.step, end, lambda _, s: update(s, data, key), state)
+    def keep(fresh: Any, old: Any) -> Any:
+        return jax.tree.map(lambda f, o: jnp.where(ok, f, o), fresh, old)
 
-    return run_block
+    row = jnp.stack([terms.loss, terms.data, terms.kl]).astype(state.history.dtype)
+    return state._replace(
+        step=state.step + 1,
+        params=keep(new, state.params),
+        averaged=keep(averaged, state.averaged),
+        optimiser=keep(optimiser_state, state.optimiser),
+        skipped=state.skipped + ~ok,
+        skipped_in_row=jnp.where(ok, 0, state.skipped_in_row + 1),
+        history=state.history.at[state.step].set(row),
+    )
+
+
+@eqx.filter_jit
+def _run_block(state: TrainState, static: Any, data: View, key: PRNGKeyArray, settings: TrainSettings) -> TrainState:
+    # The bound is data, not shape: a last, shorter block runs the same program, so resuming is bit for bit.
+    end = jnp.minimum((state.step // settings.block + 1) * settings.block, settings.num_updates)
+    return jax.lax.fori_loop(state.step, end, lambda _, s: _update(s, static, data, key, settings), state)
 
 
 def _with_diffusion(params: Any, step: Array, settings: TrainSettings) -> Any:
@@ -230,17 +228,13 @@ def _with_diffusion(params: Any, step: Array, settings: TrainSettings) -> Any:
     return eqx.tree_at(lambda p: p.posterior.diffusion, params, jnp.asarray(value, old.dtype))
 
 
-def _compiled_score(static: Any, settings: TrainSettings, data: View, key: PRNGKeyArray):
+@eqx.filter_jit
+def _score(params: Any, static: Any, data: View, key: PRNGKeyArray, settings: TrainSettings) -> Float[Array, ""]:
     # One key for all blocks: scores are compared on the same random numbers.
     keys = jax.random.split(jax.random.fold_in(key, settings.num_updates), settings.num_samples)
-
-    @eqx.filter_jit
-    def score(params: Any, data: View) -> Float[Array, ""]:
-        problem = eqx.combine(params, static)
-        outcomes: Any = jax.vmap(lambda k: data.run(problem, k))(keys)
-        return data.score(problem, outcomes)
-
-    return lambda params: score(params, data)
+    problem = eqx.combine(params, static)
+    outcomes: Any = jax.vmap(lambda k: data.run(problem, k))(keys)
+    return data.score(problem, outcomes)
 
 
 def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainState:
@@ -273,15 +267,15 @@ def _progress(state: TrainState, settings: TrainSettings, seconds: float) -> Pro
 
 
 def log_weights(
-    problem: Problem, data: TrajectoryView, num_samples: int, *, key: PRNGKeyArray, chunk: int = 64
+    problem: Problem, data: TrajectoryView, num_samples: int, *, key: PRNGKeyArray, chunk: int = 256
 ) -> tuple[Float[Array, "sample dim"], Float[Array, " sample"]]:
     """Draws and their log importance weights: their mean is the ELBO, their log-mean-exp the log-evidence."""
-
-    @eqx.filter_jit
-    def run(problem, data, keys):
-        outcomes = jax.vmap(lambda k: data.run(problem, k))(keys)
-        return outcomes.draw.weights, data.log_target(problem, outcomes) - outcomes.draw.log_ratio
-
     keys = jax.random.split(key, num_samples)
-    parts = [run(problem, data, keys[i : i + chunk]) for i in range(0, num_samples, chunk)]
+    parts = [_weighted_draws(problem, data, keys[i : i + chunk]) for i in range(0, num_samples, chunk)]
     return jnp.concatenate([w for w, _ in parts]), jnp.concatenate([lw for _, lw in parts])
+
+
+@eqx.filter_jit
+def _weighted_draws(problem: Problem, data: TrajectoryView, keys: Array) -> tuple[Array, Array]:
+    outcomes = jax.vmap(lambda k: data.run(problem, k))(keys)
+    return outcomes.draw.weights, data.log_target(problem, outcomes) - outcomes.draw.log_ratio

@@ -86,11 +86,24 @@ class Partition(eqx.Module):
         return jax.tree.unflatten(structure, flags)
 
 
+class _Place:
+    """Stands for a leaf where a function chooses some; unlike a plain number, nothing else can be taken for it."""
+
+    def __init__(self, position: int):
+        self.position = position
+
+
 def _chosen_positions(model: Any, where: Where) -> set[int]:
     leaves, structure = jax.tree.flatten(model)
     if callable(where):
-        # The function is applied to the tree of positions in place of the tree of weights.
-        return set(jax.tree.leaves(where(jax.tree.unflatten(structure, range(len(leaves))))))
+        # The function is applied to the tree of places in place of the tree of weights.
+        chosen = jax.tree.leaves(where(jax.tree.unflatten(structure, [_Place(i) for i in range(len(leaves))])))
+        if not all(isinstance(place, _Place) for place in chosen):
+            raise ValueError(
+                "a function of the model must choose weights or parts of it; it chose something that is neither; "
+                "return them untouched, as in lambda model: model.dynamics"
+            )
+        return {place.position for place in chosen}
     if where == "all":
         return set(range(len(leaves)))
     if where == "last_layer":

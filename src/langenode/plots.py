@@ -159,21 +159,25 @@ def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str]) -> A
     thin = slice(None, None, max(1, len(grid) // 2000))
     for i, (axis, name) in enumerate(zip(axes[0], names, strict=True)):
         axis.plot(grid[thin], paths[:, thin, i].T, color=OURS, alpha=0.45, lw=0.8)
-        axis.plot(np.full(len(paths), grid[-1]), paths[:, -1, i], ".", color=OTHER, ms=5, clip_on=False)
+        end = np.full(len(paths), grid[-1])
+        axis.plot(end, paths[:, -1, i], ".", color=OTHER, ms=5, clip_on=False, label="samples")
+        axis.legend(frameon=False, fontsize=8, loc="upper left")
         axis.set(xlabel="pseudo-time", ylabel=name, xlim=(grid[0], grid[-1]))
     return figure
 
 
 def loss_history(history: Mapping[str, np.ndarray]) -> Any:
-    """Loss, data term and KL over the updates."""
+    """Loss and KL over the updates, with their running means."""
     figure, axes = new_figure(2, 1)
     updates = np.arange(1, len(history["loss"]) + 1)
-    axes[0, 0].plot(updates, history["loss"], color=OURS, lw=0.7, label="loss")
-    axes[0, 0].plot(updates, history["data"], color=EXTRA, lw=0.7, alpha=0.7, label="data term")
-    axes[0, 1].plot(updates, history["kl"], color=OTHER, lw=0.7, label="KL")
+    width = max(1, len(updates) // 25)
+    for axis, name, colour in ((axes[0, 0], "loss", OURS), (axes[0, 1], "kl", OTHER)):
+        axis.plot(updates, history[name], color=colour, lw=0.5, alpha=0.35, label="every update")
+        smooth = np.convolve(history[name], np.ones(width) / width, mode="valid")
+        axis.plot(updates[width - 1 :], smooth, color=colour, lw=1.6, label=f"mean of {width}")
     finite = history["loss"][np.isfinite(history["loss"])]
     if len(finite) > 20:  # the first updates would flatten everything after them
-        low, high = finite.min(), np.quantile(finite, 0.98)
+        low, high = finite.min(), np.quantile(finite, 0.97)
         axes[0, 0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     for axis, name in zip(axes[0], ("loss", "path KL (nats)"), strict=True):
         axis.set(xlabel="update", ylabel=name)

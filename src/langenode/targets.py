@@ -177,6 +177,8 @@ class Population(eqx.Module):
         else:
             weights = observed.present
         score = fair_energy_score(ours, theirs, weights)
+        if self.moment_weight == 0.0:
+            return score
         return score + self.moment_weight * moment_error(ours, theirs, weights)
 
 
@@ -213,8 +215,8 @@ def _distance(difference: Array) -> Array:
 
 def moment_error(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]:
     """Squared error of the mean and of the covariance of the scores, averaged over conditions."""
-    weights = weights / jnp.maximum(weights.sum(0), 1)
-    our_weights = jnp.ones((1, ours.shape[2])) if ours.shape[0] == 1 else weights
+    weights = weights.astype(ours.dtype) / jnp.maximum(weights.sum(0), 1)
+    our_weights = jnp.ones((1, ours.shape[2]), ours.dtype) if ours.shape[0] == 1 else weights
     our_mean = jnp.einsum("mrck,mc->ck", ours, our_weights) / ours.shape[1]
     their_mean = jnp.einsum("mck,mc->ck", theirs, weights)
     ours, theirs = ours - our_mean, theirs - their_mean

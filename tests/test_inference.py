@@ -1,0 +1,303 @@
+"""Algorithm 1: chunking, mini-batches, the guard, early stopping and resuming."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from langenode import fitfile
+from langenode.data import Dataset
+from langenode.inference import FitError, TrainSettings, fit, initial_state, log_weights, loss_and_gradient
+from langenode.likelihood import given_noise, inferred_noise
+from langenode.models import MLP, NeuralODE, OnConcatenation
+from langenode.partition import Partition
+from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
+from langenode.priors import GaussianPrior
+from langenode.problem import Problem, TrajectoryView, predict, simulate, view
+from langenode.targets import Population, Posterior, Tempered
+
+KEY = jax.random.key(3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """These programs run for milliseconds and compile for seconds: leave XLA's optimisations out."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def small_data(num=12, num_times=7, *, missing=False, seed=0):
+    rng = np.random.default_rng(seed)
+    times = np.linspace(0.0, 1.0, num_times)
+    start = rng.normal(2.0, 0.05, num)
+    rate, level = rng.normal(3.0, 0.3, num), rng.normal(1.0, 0.1, num)
+    outputs = level[:, None] + (start - level)[:, None] * np.exp(-rate[:, None] * times)
+    outputs += 0.01 * rng.normal(size=outputs.shape)
+    if missing:
+        outputs[rng.random(outputs.shape) < 0.2] = np.nan
+        outputs[:, 0] = start
+    return Dataset.from_arrays(times, outputs[..., None], initial=start[:, None])
+
+
+def small_model(layers=()):
+    return NeuralODE(OnConcatenation(MLP((1, *layers, 1), key=KEY)), num_hidden=1)
+
+
+def small_problem(target, *, data=None, posterior=None, layers=(), where="all", noise=0.1):
+    data = small_data() if data is None else data
+    model = small_model(layers)
+    partition = Partition.of(model, where)
+    weights = partition.flatten(model)
+    prior = GaussianPrior(weights, jnp.ones_like(weights))
+    if posterior is None:
+        posterior = langevin(Reference(weights, 0.5 * jnp.ones_like(weights)), num_steps=4, layers=(8,), key=KEY)
+    likelihood = None if isinstance(target, Population) else given_noise(noise, data)
+    problem = Problem(model, partition, prior, likelihood, target, posterior)
+    return problem, view(problem, data, float)
+
+
+TARGETS = {
+    "posterior": Posterior(),
+    "tempered": Tempered(10.0),
+    "energy": Population("energy", moment_weight=0.1),
+    "quantile": Population("quantile"),
+    "log_mean_exp": Population("log_mean_exp"),
+}
+
+
+def gradient_of(problem, data, **options):
+    """The terms and the gradient of sampler and rest, as a compiled function of the trained numbers, and these."""
+    settings = TrainSettings(num_samples=12, **options)
+    flags = jax.tree.map(lambda _: False, problem)
+    flags = eqx.tree_at(lambda p: p.posterior, flags, jax.tree.map(eqx.is_inexact_array, problem.posterior))
+    flags = eqx.tree_at(lambda p: p.model, flags, problem.partition.is_rest(problem.model))
+    params, static = eqx.partition(problem, flags)
+    return jax.jit(lambda p: loss_and_gradient(p, static, data, KEY, settings)), params
+
+
+def assert_same_gradient(found, expected):
+    norm = np.sqrt(sum(float(jnp.sum(g**2)) for g in jax.tree.leaves(expected)))
+    assert norm > 0.0
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10 * norm)
+
+
+@pytest.mark.parametrize("name", ["posterior", "tempered", "energy", "energy-missing", "quantile", "log_mean_exp"])
+def test_gradient_equals_finite_differences_and_chunked_equals_unchunked(name):
+    data = small_data(missing=name.endswith("missing") or name in ("quantile", "posterior"))
+    problem, seen = small_problem(TARGETS[name.split("-")[0]], data=data, layers=(3,), where="last_layer")
+    evaluate, params = gradient_of(problem, seen)
+    terms, gradient = evaluate(params)
+    step = 1e-5
+    for where in (lambda p: p.posterior.start.mean, lambda p: p.model.dynamics.network.layers[0].bias):
+        up, down = (eqx.tree_at(where, params, where(params).at[0].add(s)) for s in (step, -step))
+        difference = (evaluate(up)[0].loss - evaluate(down)[0].loss) / (2 * step)
+        np.testing.assert_allclose(where(gradient)[0], difference, rtol=2e-5, atol=1e-8)
+    evaluate, params = gradient_of(problem, seen, num_chunks=4)
+    chunked_terms, chunked = evaluate(params)
+    np.testing.assert_allclose(chunked_terms.loss, terms.loss, rtol=1e-12)
+    assert_same_gradient(chunked, gradient)
+
+
+@pytest.mark.parametrize("estimator", ["sticking", "log_variance"])
+def test_chunked_equals_unchunked_for_the_other_estimators(estimator):
+    weights = Partition.of(small_model()).flatten(small_model())
+    reference = Reference(weights, 0.5 * jnp.ones_like(weights))
+    posterior = langevin(reference, num_steps=3, layers=(8,), estimator=estimator, key=KEY)
+    problem, data = small_problem(Posterior(), posterior=posterior)
+    results = []
+    for chunks in (1, 3):
+        evaluate, params = gradient_of(problem, data, num_chunks=chunks)
+        results.append(evaluate(params))
+    np.testing.assert_allclose(results[1][0].loss, results[0][0].loss, rtol=1e-10)
+    assert_same_gradient(results[1][1], results[0][1])
+
+
+@pytest.mark.parametrize("name", ["posterior", "energy", "quantile"])
+def test_masked_cells_are_as_if_dropped_and_poison_nothing(name):
+    """The last times masked with NaN give the loss and the gradient of the data without those times."""
+    whole = small_data()
+    outputs = whole.outputs.copy()
+    outputs[:, 5:] = np.nan
+    masked = Dataset.from_arrays(whole.times[0], outputs, initial=whole.initial)
+    dropped = Dataset.from_arrays(whole.times[0, :5], whole.outputs[:, :5], initial=whole.initial)
+    if name == "energy":  # fewer cells, other principal directions: compare the maps' effect at given directions
+        maps = small_problem(TARGETS[name], data=masked)[1].observed.projection
+        assert not np.any(np.asarray(maps)[..., 5:, :])
+    results = []
+    for data in (masked, dropped) if name != "energy" else (masked,):
+        evaluate, params = gradient_of(*small_problem(TARGETS[name], data=data))
+        results.append(evaluate(params))
+    assert all(np.isfinite(np.asarray(g)).all() for g in jax.tree.leaves(results[0][1]))
+    if name != "energy":
+        np.testing.assert_allclose(results[0][0].loss, results[1][0].loss, rtol=1e-10)
+        assert_same_gradient(results[0][1], results[1][1])
+
+
+def test_a_mini_batch_estimates_the_whole_log_likelihood_without_bias():
+    problem, data = small_problem(Posterior())
+    weights = problem.posterior.sample(1, key=KEY)
+    problem = eqx.tree_at(
+        lambda p: p.posterior, problem, gaussian(Reference(weights[0], 1e-9 + 0 * weights[0]), key=KEY)
+    )
+
+    @eqx.filter_jit
+    def mean_loglik(view):
+        return view.log_likelihood(problem, jax.vmap(lambda k: view.run(problem, k))(KEY[None])).sum() * view.weight
+
+    whole = float(mean_loglik(data))
+    parts = eqx.filter_jit(jax.vmap(lambda k: mean_loglik(data.pick(k, 4, None))))(jax.random.split(KEY, 200))
+    error = float(parts.std()) / np.sqrt(len(parts))
+    assert abs(float(parts.mean()) - whole) < 5 * error
+
+
+SETTINGS = TrainSettings(num_updates=25, num_samples=8, block=10, learning_rate=1e-2)
+
+
+@pytest.mark.parametrize(("name", "rest"), [("posterior", True), ("energy", False)])
+def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, name, rest):
+    problem, data = small_problem(TARGETS[name], layers=(3,), where="last_layer")
+    settings = SETTINGS._replace(refit_rest=rest, batch_trajectories=6, patience=50)
+    whole = fit(problem, data, settings, key=KEY, validation=data)
+    stored = []
+    path = tmp_path / "checkpoint.langenode"
+
+    def keep(state, progress, _):
+        stored.append(progress.step)
+        if progress.step == 10:
+            path.write_bytes(fitfile.to_bytes({}, state))
+
+    fit(problem, data, settings, key=KEY, validation=data, on_block=keep)
+    assert stored == [10, 20, 25]
+    state = fitfile.read_tree(path, initial_state(problem, settings))
+    resumed = fit(problem, data, settings, key=KEY, validation=data, state=state)
+    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(whole.state.history, np.zeros_like(whole.state.history))
+
+
+def test_the_rest_moves_only_where_it_is_refitted():
+    problem, data = small_problem(TARGETS["energy"], layers=(3,), where="last_layer")
+    first = lambda result: np.asarray(result.problem.model.dynamics.network.layers[0].weight)  # noqa: E731
+    before = np.asarray(problem.model.dynamics.network.layers[0].weight)
+    np.testing.assert_array_equal(first(fit(problem, data, SETTINGS, key=KEY)), before)
+    assert not np.array_equal(first(fit(problem, data, SETTINGS._replace(refit_rest=True), key=KEY)), before)
+
+
+def test_non_finite_updates_are_skipped_and_counted():
+    """A model that leaves the finite numbers for some draws: those updates leave no trace."""
+    problem, data = small_problem(Posterior())
+
+    class Sometimes(eqx.Module):
+        inner: NeuralODE
+
+        def __call__(self, times, inputs, initial=None, *, key=None):
+            outputs = self.inner(times, inputs, initial, key=key)
+            weight = self.inner.dynamics.network.layers[0].weight[0, 0]
+            return jnp.where(weight > problem.posterior.reference.mean[0] + 0.2, jnp.nan, outputs)
+
+    model = Sometimes(problem.model)
+    partition = Partition.of(model)
+    problem = Problem(model, partition, problem.prior, problem.likelihood, Posterior(), problem.posterior)
+    result = fit(problem, data, SETTINGS._replace(num_samples=2), key=KEY)
+    losses = np.asarray(result.state.history[:, 0])
+    assert 0 < int(result.state.skipped) < 25
+    assert np.isnan(losses).sum() == int(result.state.skipped)
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(result.state.params))
+
+
+def test_persistent_non_finite_updates_stop_the_fit_with_a_clear_error():
+    data = small_data()
+    problem, _ = small_problem(Posterior(), data=data)
+    bad = TrajectoryView(data.arrays(float)._replace(outputs=jnp.full(data.outputs.shape, jnp.nan)), problem.likelihood)
+    with pytest.raises(FitError, match=r"must stay finite.*lower training.learning_rate"):
+        fit(problem, bad, SETTINGS._replace(largest_skips=10), key=KEY)
+
+
+def test_early_stopping_keeps_the_best_state():
+    """Validation data far from the training data: the score worsens as the fit improves."""
+    problem, data = small_problem(TARGETS["energy"])
+    far = small_data(seed=5)
+    far = Dataset.from_arrays(far.times[0], far.outputs + 3.0 * far.times[..., None], initial=far.initial)
+    other = view(problem, far, float)
+    settings = SETTINGS._replace(num_updates=400, learning_rate=5e-2, patience=3)
+    result = fit(problem, data, settings, key=KEY, validation=other)
+    scores = np.asarray(result.state.validation)
+    seen = scores[np.isfinite(scores)]
+    assert len(seen) == np.argmin(seen) + 1 + 3 < 40
+    kept = result.problem.posterior.start.mean
+    np.testing.assert_array_equal(kept, result.state.best.posterior.start.mean)
+
+
+def test_the_diffusion_follows_its_schedule_and_ends_where_it_should():
+    import optax
+
+    problem, data = small_problem(TARGETS["energy"])
+    schedule = optax.linear_schedule(2.0, 1.0, 20)
+    seen = []
+    settings = SETTINGS._replace(diffusion=schedule)
+    result = fit(problem, data, settings, key=KEY, on_block=lambda s, p, q: seen.append(float(q.posterior.diffusion)))
+    np.testing.assert_allclose(seen, [float(schedule(9)), float(schedule(19)), 1.0])
+    assert float(result.problem.posterior.diffusion) == 1.0
+
+
+def test_a_bottleneck_is_refused_for_a_likelihood_target():
+    weights = jnp.zeros(2)
+    with pytest.raises(ValueError, match=r"bottleneck has none.*population"):
+        small_problem(Posterior(), posterior=bottleneck(weights, key=KEY))
+
+
+def test_stored_draws_are_not_trained():
+    problem, data = small_problem(Posterior(), posterior=Empirical(jnp.zeros((3, 2))))
+    with pytest.raises(TypeError, match="stored draws are final"):
+        fit(problem, data, SETTINGS, key=KEY)
+
+
+def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature():
+    """One weight and the noise's log scale, integrated on a grid; the chain is untrained: the weights do the work."""
+    rng = np.random.default_rng(0)
+    times = np.linspace(0.0, 1.0, 6)
+    data = Dataset.from_arrays(times, (0.7 + 0.3 * rng.normal(size=(2, 6)))[..., None])
+
+    class Level(eqx.Module):
+        value: jax.Array
+        log_noise: jax.Array
+
+        def __call__(self, times, inputs, initial=None, *, key=None):
+            return jnp.full((times.shape[0], 1), self.value)
+
+    model = Level(jnp.asarray(0.5), jnp.log(jnp.asarray([0.4])))
+    partition = Partition.of(model)
+    prior = GaussianPrior(partition.flatten(model), jnp.asarray([1.0, 0.5]))
+    posterior = langevin(Reference(partition.flatten(model), jnp.asarray([0.3, 0.4])), num_steps=4, key=KEY)
+    problem = Problem(model, partition, prior, inferred_noise(), Posterior(), posterior)
+    _, logs = log_weights(problem, view(problem, data, float), 4000, key=KEY)
+    grid = np.stack(np.meshgrid(np.linspace(-3, 4, 700), np.linspace(-4, 2.5, 650), indexing="ij"), -1).reshape(-1, 2)
+    residual = data.outputs.reshape(1, -1) - grid[:, :1]
+    log_joint = np.sum(-0.5 * (residual / np.exp(grid[:, 1:])) ** 2 - grid[:, 1:] - 0.5 * np.log(2 * np.pi), 1)
+    log_joint += np.asarray(jax.vmap(prior.log_density)(jnp.asarray(grid)))
+    exact = np.log(np.exp(log_joint - log_joint.max()).sum() * (7 / 699) * (6.5 / 649)) + log_joint.max()
+    weights = np.exp(np.asarray(logs) - exact)
+    assert abs(weights.mean() - 1.0) < 5 * weights.std() / np.sqrt(len(weights))
+
+
+def test_predictions_start_where_members_of_the_condition_did():
+    problem, _ = small_problem(TARGETS["energy"])
+    data = small_data()
+    outputs, weights = predict(problem, data, 300, key=KEY)
+    assert outputs.shape == (300, 1, 7, 1) and weights.shape == (300, 2)
+    starts = np.unique(np.asarray(outputs[:, 0, 0, 0]))
+    assert set(starts) <= set(data.initial[:, 0]) and len(starts) > 6
+
+
+def test_simulate_equals_one_model_at_a_time():
+    problem, _ = small_problem(TARGETS["energy"], layers=(3,), where="last_layer")
+    batch = small_data().arrays(float)
+    weights = problem.posterior.sample(3, key=KEY)
+    together = simulate(problem.model, problem.partition, weights, batch.times, batch.inputs, batch.initial)
+    for i in range(3):
+        model = problem.partition.combine(problem.model, weights[i])
+        alone = jnp.stack([model(batch.times[j], batch.inputs[j], batch.initial[j]) for j in range(12)])
+        np.testing.assert_allclose(together[i], alone, rtol=1e-12)
