@@ -1,6 +1,7 @@
 """Cases with known answers, and what every test of a posterior needs: draws, weights, training, standard errors."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,12 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import scipy.stats
+from jax.flatten_util import ravel_pytree
 
-from langenode.posteriors import AbstractVariational, Draw, Gaussian, Reference
+from langenode.posteriors import Draw, Gaussian, Reference
 from langenode.targets import negative_elbo
+
+# Most tests spend their time compiling what runs once: let the compiler try less hard.
+QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0}
 
 # Parts of a posterior that are a choice: no gradient reaches them.
 CHOSEN = {"reference", "reference_start", "grid", "diffusion", "centre"}
+
+
+def quick_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`eqx.filter_jit` for programs that run once or twice."""
+    jit: Any = eqx.filter_jit
+    return jit(function, compiler_options=QUICK)
 
 
 class LinearGaussian(eqx.Module):
@@ -51,7 +62,7 @@ class LinearGaussian(eqx.Module):
         covariance = design @ np.asarray(self.prior_covariance) @ design.T + float(self.sigma) ** 2 * np.eye(
             len(outputs)
         )
-        return scipy.stats.multivariate_normal.logpdf(outputs, design @ np.asarray(self.prior_mean), covariance)
+        return log_normal(outputs, design @ np.asarray(self.prior_mean), covariance)
 
 
 def linear_gaussian(dim, *, num_data, sigma, prior: Reference | None = None, seed=0):
@@ -81,14 +92,25 @@ def reference_of(dim, *, rank=None, dtype=float, seed=1):
     return Reference(jnp.asarray(mean, dtype), jnp.asarray(scale, dtype), factor)
 
 
-def gaussian_at(law, reference: Reference, estimator="reparametrised"):
+def gaussian_at(law, reference: Reference, estimator: Any = "reparametrised"):
     """The full Gaussian posterior whose law of the weights has the given mean and covariance."""
     mean, covariance = law
     inverse = np.linalg.inv(dense_root(reference))
     root = np.linalg.cholesky(inverse @ covariance @ inverse.T)
     shift = inverse @ (mean - np.asarray(reference.mean))
-    lower = jnp.asarray(np.tril(root, -1))
-    return Gaussian(reference, jnp.asarray(shift), jnp.asarray(np.log(np.diag(root))), lower, None, estimator)
+    return Gaussian(
+        reference=reference,
+        shift=jnp.asarray(shift),
+        log_scale=jnp.asarray(np.log(np.diag(root))),
+        lower=jnp.asarray(np.tril(root, -1)),
+        factor=None,
+        estimator=estimator,
+    )
+
+
+def log_normal(x, mean, covariance: Any):
+    """Log density of N(mean, covariance), by SciPy."""
+    return scipy.stats.multivariate_normal.logpdf(x, mean, covariance)
 
 
 def normal_kl(mean, covariance, other_mean, other_covariance):
@@ -111,30 +133,32 @@ def is_trained(posterior):
     return jax.tree_util.tree_map_with_path(flag, posterior)
 
 
-def perturbed(posterior, size, *, key):
+def perturbed(posterior, size, *, seed=0):
     """The same posterior with normal numbers of the given size added to what is trained."""
+    rng = np.random.default_rng(seed)
     numbers, rest = eqx.partition(posterior, is_trained(posterior))
-    leaves, structure = jax.tree.flatten(numbers)
-    keys = jax.random.split(key, len(leaves))
-    moved = [leaf + size * jax.random.normal(k, leaf.shape, leaf.dtype) for leaf, k in zip(leaves, keys, strict=True)]
-    return eqx.combine(jax.tree.unflatten(structure, moved), rest)
+    moved = jax.tree.map(
+        lambda leaf: jnp.asarray(np.asarray(leaf) + size * rng.normal(size=leaf.shape), leaf.dtype), numbers
+    )
+    return eqx.combine(moved, rest)
 
 
-@eqx.filter_jit
+@quick_jit
 def draw_many(posterior, keys):
     """One draw a key."""
     return jax.vmap(lambda key: posterior.draw(key=key))(keys)
 
 
-@eqx.filter_jit
+@quick_jit
+def _log_joints(problem, weights):
+    return jax.vmap(problem.log_joint)(weights)
+
+
 def weigh(posterior, problem, keys):
     """One draw a key: the weights and their log importance weights."""
-
-    def one(key):
-        draw = posterior.draw(key=key)
-        return draw.weights, problem.log_target(draw) - draw.log_ratio
-
-    return jax.vmap(one)(keys)
+    draws = draw_many(posterior, keys)
+    log_weights = _log_joints(problem, draws.weights) - draws.log_reference - draws.log_ratio
+    return np.asarray(draws.weights), np.asarray(log_weights)
 
 
 def negative_bound(posterior, problem, keys):
@@ -144,10 +168,22 @@ def negative_bound(posterior, problem, keys):
     return negative_elbo(log_target, draws.kl, draws.log_ratio, estimator=posterior.estimator).loss
 
 
+@quick_jit
+def batch_gradients(posterior, problem, keys):
+    """The gradient of the loss for each row of keys, as rows of numbers."""
+    numbers, rest = eqx.partition(posterior, is_trained(posterior))
+
+    def one(keys):
+        gradient = jax.grad(lambda n: negative_bound(eqx.combine(n, rest), problem, keys))(numbers)
+        return ravel_pytree(gradient)[0]
+
+    return jax.vmap(one)(keys)
+
+
 class _Training(NamedTuple):
-    numbers: AbstractVariational
-    averaged: AbstractVariational
-    optimiser: optax.OptState
+    numbers: Any
+    averaged: Any
+    optimiser: Any
 
 
 @eqx.filter_jit

@@ -124,9 +124,9 @@ def test_heun_is_the_printed_scheme_with_its_step(rule):
     np.testing.assert_allclose(ours, hidden, rtol=1e-12)
 
 
-@pytest.mark.parametrize("solver", [Heun(), Heun(3), Adaptive()], ids=["heun", "substeps", "adaptive"])
-def test_one_time_gives_the_start(solver):
-    np.testing.assert_array_equal(solve(solver, relaxation, 0.3, np.array([1.5]), np.array([2.0])), [0.3])
+@pytest.mark.parametrize("substeps", [1, 3])
+def test_one_time_gives_the_start(substeps):
+    np.testing.assert_array_equal(solve(Heun(substeps), relaxation, 0.3, np.array([1.5]), np.array([2.0])), [0.3])
 
 
 def test_heun_stands_still_in_padding():
@@ -139,21 +139,16 @@ def test_heun_stands_still_in_padding():
 # --- Adaptive
 
 
-@pytest.mark.parametrize("tolerance", [1e-4, 1e-7, 1e-10])
-def test_adaptive_keeps_its_tolerance(tolerance):
-    times, inputs = np.array([0.0, 0.4, 1.5, 1.6, 3.0]), np.array([0.0, 1.0, -2.0, 0.5, 0.5])
-    solver = Adaptive(rtol=tolerance, atol=tolerance)
-    error = np.abs(solve(solver, relaxation, 0.3, times, inputs) - driven_piecewise(times, inputs, 0.3)).max()
-    # The tolerance is that of a step; the problem contracts, so a few steps' errors are all there is.
-    assert error < 10.0 * tolerance
-
-
-def test_adaptive_is_not_disturbed_by_padding():
-    times, inputs = np.array([0.0, 0.4, 1.5]), np.array([0.0, 1.0, -2.0])
-    solver = Adaptive(rtol=1e-8, atol=1e-10)
-    padded = solve(solver, relaxation, 0.3, np.r_[times, 1.5, 1.5], np.r_[inputs, -2.0, -2.0])
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-9])
+def test_adaptive_keeps_its_tolerance_also_with_padding(tolerance):
+    times, inputs = np.array([0.0, 0.4, 1.5, 1.6, 3.0]), np.array([0.0, 1.0, -2.0, 0.5, 0.7])
     exact = driven_piecewise(times, inputs, 0.3)
-    np.testing.assert_allclose(padded, np.r_[exact, exact[-1], exact[-1]], atol=2e-7)
+    solver = Adaptive(rtol=tolerance, atol=tolerance)
+    # The tolerance is that of a step; the problem contracts, so a few steps' errors are all there is.
+    for num in (5, 3, 1):
+        padding = np.arange(5).clip(max=num - 1)
+        hidden = solve(solver, relaxation, 0.3, times[padding], inputs[padding])
+        np.testing.assert_allclose(hidden, exact[padding], rtol=0.0, atol=10.0 * tolerance)
 
 
 def test_adaptive_gradient_is_exact_and_finite_with_padding():
@@ -191,9 +186,9 @@ def test_without_dynamics_the_model_is_a_map():
     network = MLP((2, 4, 3), key=jax.random.key(0))
     model = NeuralODE(None, OnConcatenation(network), num_hidden=0)
     times, inputs = jnp.linspace(0.0, 1.0, 5), jax.random.normal(jax.random.key(1), (5, 2))
-    outputs = model(times, inputs)
+    outputs = eqx.filter_jit(model)(times, inputs)
     np.testing.assert_allclose(outputs, jax.vmap(network)(inputs), rtol=1e-14)
-    np.testing.assert_array_equal(outputs[::-1], model(times, inputs[::-1]))
+    np.testing.assert_array_equal(outputs[::-1], eqx.filter_jit(model)(times, inputs[::-1]))
     assert model.hidden(times, inputs).shape == (5, 0)
 
 
@@ -239,8 +234,8 @@ def test_users_module_with_weights_is_trained_like_a_network():
 
 
 def test_the_key_changes_nothing_in_a_deterministic_model():
-    model = neural_ode(num_inputs=1, num_outputs=1, num_hidden=2, key=jax.random.key(0))
-    times, inputs = jnp.linspace(0.0, 1.0, 4), jnp.ones((4, 1))
+    model = NeuralODE(relaxation, num_hidden=1)
+    times, inputs = jnp.linspace(0.0, 1.0, 5), jnp.ones((5, 1))
     np.testing.assert_array_equal(model(times, inputs), model(times, inputs, key=jax.random.key(3)))
 
 
@@ -264,7 +259,8 @@ def test_gradients_equal_finite_differences(solver):
     gradient = jax.jit(jax.grad(value))(weights)
     step = 1e-5
     shifts = step * jnp.eye(partition.dim)
-    differences = (jax.vmap(value)(weights + shifts) - jax.vmap(value)(weights - shifts)) / (2.0 * step)
+    values = jax.jit(jax.vmap(value))(jnp.concatenate([weights + shifts, weights - shifts]))
+    differences = (values[: partition.dim] - values[partition.dim :]) / (2.0 * step)
     np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-8)
     assert jnp.abs(gradient).min() > 0.0
 

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from langenode import fitfile, targets
 from langenode._types import PRNGKeyArray
@@ -160,6 +159,8 @@ def warn_of_scales(config: Config, data: Dataset) -> None:
 
 def train_settings(config: Config) -> TrainSettings:
     """The settings of Algorithm 1."""
+    import optax
+
     options = config.training
     rate = optax.cosine_decay_schedule(options.learning_rate, options.num_updates, options.final_rate)
     diffusion: Rate | None = None

@@ -14,7 +14,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.posteriors import AbstractVariational, Langevin
@@ -163,7 +162,9 @@ def _trained(problem: Problem, settings: TrainSettings) -> Any:
     return flags
 
 
-def _optimiser(settings: TrainSettings) -> optax.GradientTransformation:
+def _optimiser(settings: TrainSettings) -> Any:
+    import optax  # lazy: a quarter of what importing langenode would cost
+
     return optax.chain(optax.clip_by_global_norm(settings.clip), optax.adam(settings.learning_rate))
 
 
@@ -187,6 +188,8 @@ def initial_state(problem: Problem, settings: TrainSettings) -> TrainState:
 
 def _update(state: TrainState, static: Any, data: View, key: PRNGKeyArray, settings: TrainSettings) -> TrainState:
     """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were."""
+    import optax
+
     key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
     params = _with_diffusion(state.params, state.step, settings)
     batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)

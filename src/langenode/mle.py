@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
@@ -47,6 +46,8 @@ def fit_mle(
     Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
     `penalty` times the squared weights is added, for models with more weights than data.
     """
+    import optax  # lazy, like every import that not all users need
+
     given, static = eqx.partition(model, eqx.is_inexact_array)
     # In the widest precision that JAX is set to: a line search ends where rounding begins.
     dtype = jnp.result_type(float)
@@ -77,8 +78,10 @@ def fit_mle(
     return PointFit(eqx.combine(params, static), losses)
 
 
-def _minimise(loss: Callable, params: Any, optimiser: optax.GradientTransformationExtraArgs, num_steps: int):
+def _minimise(loss: Callable, params: Any, optimiser: Any, num_steps: int):
     """Run an Optax optimiser for a number of steps in one compiled loop."""
+    import optax
+
     if num_steps == 0:
         return params, np.zeros(0)
 
@@ -176,52 +179,81 @@ def laplace_reference(
     likelihood: Likelihood,
     *,
     temperature: float = 1.0,
-    num_iterations: int = 20,
+    num_iterations: int = 50,
 ) -> Reference:
     """The Gauss-Newton (Laplace) law at the posterior's mode: `(J' J / (sigma^2 temperature) + 1/prior^2)^-1`.
 
-    A few damped Gauss-Newton iterations first move the MLE to the mode. An inferred noise scale is held at the
+    Damped Gauss-Newton iterations first move the MLE to the mode. An inferred noise scale is held at the
     MLE's residuals' rms in the curvature of the other weights; its own information is two a cell, and its mean the
     log of the mode's residuals' rms drawn to the prior accordingly.
     """
     dtype = prior.mean.dtype
     batch = data.arrays(dtype)
-    sigma = _reference_sigma(model, data, likelihood)
-    inverse = jnp.asarray(1.0 / (sigma**2 * temperature), dtype)
-    precision = prior.scale**-2.0
+    sigma = np.where(data.mask, _reference_sigma(model, data, likelihood), 1.0)
+    inverse = np.where(data.mask, 1.0 / (sigma**2 * temperature), 0.0)
+    prior_mean, precision = np.asarray(prior.mean, float), np.asarray(prior.scale, float) ** -2.0
+    linearise = eqx.filter_jit(trajectory_jacobians)
 
-    @eqx.filter_jit
-    def curvature(model):
-        residual, jacobian = trajectory_jacobians(model, partition, batch)
-        weights = partition.flatten(model)
-        hessian = jnp.einsum("jtoi,jto,jtok->ik", jacobian, inverse, jacobian) + jnp.diag(precision)
-        gradient = jnp.einsum("jtoi,jto,jto->i", jacobian, inverse, residual) - precision * (weights - prior.mean)
-        objective = 0.5 * jnp.sum(inverse * residual**2) + 0.5 * jnp.sum(precision * (weights - prior.mean) ** 2)
-        return objective, gradient, hessian
+    def at(weights):
+        return partition.combine(model, jnp.asarray(weights, dtype))
 
-    objective, gradient, hessian = curvature(model)
+    def curvature(weights):
+        objective, gradient, hessian = _normal_equations(*linearise(at(weights), partition, batch), inverse)
+        offset = weights - prior_mean
+        objective += 0.5 * (precision * offset**2).sum()
+        return objective, gradient - precision * offset, hessian + np.diag(precision)
+
+    mean, hessian = _mode(curvature, np.asarray(partition.flatten(model), float), num_iterations)
+    if likelihood.sigma is None:
+        information, log_sigma = _noise_information(partition, data, _reference_sigma(at(mean), data, likelihood))
+        information = information / temperature
+        # The least squares above do not see the noise scale: its mode is that of the residuals, drawn to the prior.
+        mode = (information * log_sigma + precision * prior_mean) / (information + precision)
+        mean = np.where(information > 0.0, mode, mean)
+        hessian = hessian + np.diag(information)
+    return _gaussian(mean, hessian, dtype)
+
+
+def _normal_equations(
+    residual: Float[Array, "traj time out"], jacobian: Float[Array, "traj time out dim"], inverse: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """`r' S^-1 r / 2`, `J' S^-1 r` and `J' S^-1 J`, in 64 bits: in 32 the small curvatures drown in the large ones."""
+    dim = jacobian.shape[-1]
+    objective, gradient, hessian = 0.0, np.zeros(dim), np.zeros((dim, dim))
+    for r, j, weight in zip(np.asarray(residual), np.asarray(jacobian), inverse, strict=True):
+        values, rows, weight = r.ravel().astype(float), j.reshape(-1, dim).astype(float), weight.ravel()
+        objective += 0.5 * float((weight * values**2).sum())
+        gradient += rows.T @ (weight * values)
+        hessian += rows.T @ (weight[:, None] * rows)
+    return objective, gradient, hessian
+
+
+def _mode(curvature: Callable, weights: np.ndarray, num_iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Damped Gauss-Newton, until a step would gain less than a millionth of a nat: the mode and the Hessian there."""
+    objective, gradient, hessian = curvature(weights)
     damping = 0.0
     for _ in range(num_iterations):
-        ridge = damping * jnp.diag(jnp.diag(hessian))
-        trial = partition.combine(model, partition.flatten(model) + jnp.linalg.solve(hessian + ridge, gradient))
-        new = curvature(trial)
-        if bool(new[0] <= objective):
-            model, damping = trial, damping / 10.0
+        step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), gradient)
+        if gradient @ step < 1e-6:
+            break
+        new = curvature(weights + step)
+        if new[0] <= objective:
+            weights, damping = weights + step, damping / 10.0
             objective, gradient, hessian = new
         else:
             damping = max(10.0 * damping, 1e-4)
-    mean = partition.flatten(model)
-    if likelihood.sigma is None:
-        information, log_sigma = _noise_information(partition, data, _reference_sigma(model, data, likelihood))
-        information = jnp.asarray(information / temperature, dtype)
-        # The least squares above do not see the noise scale: its mode is that of the residuals, drawn to the prior.
-        mode = (information * jnp.asarray(log_sigma, dtype) + precision * prior.mean) / (information + precision)
-        mean = jnp.where(information > 0.0, mode, mean)
-        hessian = hessian + jnp.diag(information)
-    covariance = jnp.linalg.inv(hessian)
-    if partition.dim > LARGEST_FULL_COVARIANCE:
-        return Reference(mean, jnp.sqrt(jnp.diag(covariance)))
-    return Reference.from_covariance(mean, 0.5 * (covariance + covariance.T))
+    return weights, hessian
+
+
+def _gaussian(mean: np.ndarray, hessian: np.ndarray, dtype: Any) -> Reference:
+    """The law of that mean and precision; the covariance's symmetric root is `s (I + F F')`."""
+    if len(mean) > LARGEST_FULL_COVARIANCE:
+        return Reference(jnp.asarray(mean, dtype), jnp.asarray(np.sqrt(np.diag(np.linalg.inv(hessian))), dtype))
+    values, vectors = np.linalg.eigh(hessian)
+    roots = values**-0.5
+    factor = vectors * np.sqrt(roots / roots.min() - 1.0)
+    scale = np.full(len(mean), roots.min())
+    return Reference(*(jnp.asarray(part, dtype) for part in (mean, scale, factor)))
 
 
 def _reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.ndarray:

@@ -9,7 +9,6 @@ hidden state itself is seen. R and Z are any callables of `(hidden, inputs)`: ne
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -97,6 +96,7 @@ class Adaptive(eqx.Module):
         inputs: Float[Array, "time in"],
     ) -> Float[Array, "time state"]:
         """The hidden state at the given times."""
+        import diffrax  # half of what importing langenode would cost, and seldom needed
 
         def rate(t, hidden, _):
             # Interpolated by hand: padding repeats the last time, which an interpolation object would refuse.

@@ -1,0 +1,371 @@
+"""Observation noise against SciPy's densities, dense covariances, quadrature, and formulas by hand."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from langenode.data import Dataset
+from langenode.likelihood import (
+    SMALLEST_RELATIVE_SIGMA,
+    Likelihood,
+    estimate_correlation_time,
+    given_noise,
+    inferred_noise,
+    mode_membership,
+    noise_from_replicates,
+)
+
+NUM_SAMPLES, NUM_TRAJ, NUM_TIMES, NUM_OUT = 3, 4, 6, 2
+WEIGHTS = np.array([0.3, 0.7])
+
+
+@eqx.filter_jit
+def log_density(noise, *arrays):
+    return noise.log_density(*arrays)
+
+
+def evaluate(noise, *arrays):
+    return np.asarray(log_density(noise, *map(np.asarray, arrays)))
+
+
+@pytest.fixture
+def case():
+    """Predictions, outputs, a mask with gaps, irregular times; every noise scale different."""
+    rng = np.random.default_rng(7)
+    shape = (NUM_TRAJ, NUM_TIMES, NUM_OUT)
+    mask = rng.uniform(size=shape) < 0.7
+    mask[0] = True
+    mask[1, 2] = False
+    times = np.cumsum(rng.uniform(0.1, 1.0, size=shape[:2]), axis=1)
+    outputs = np.where(mask, rng.normal(size=shape), 0.0)
+    return rng.normal(size=(NUM_SAMPLES, *shape)), outputs, mask, times, rng.uniform(0.5, 2.0, size=(2, *shape))
+
+
+def kinds(sigma):
+    """The three kinds of noise with given scales."""
+    return {
+        "independent": Likelihood(jnp.asarray(sigma[:1]), jnp.ones(1)),
+        "mixture": Likelihood(jnp.asarray(sigma), jnp.asarray(WEIGHTS)),
+        "correlated": Likelihood(jnp.asarray(sigma[:1]), jnp.ones(1), jnp.asarray(0.6)),
+    }
+
+
+KINDS = ("independent", "mixture", "correlated")
+
+
+# --- densities
+
+
+def test_independent_noise_is_a_product_of_normals(case):
+    predictions, outputs, mask, times, sigma = case
+    cells = scipy.stats.norm(predictions, sigma[0]).logpdf(outputs)
+    expected = np.where(mask, cells, 0.0).sum((-1, -2))
+    np.testing.assert_allclose(evaluate(kinds(sigma)["independent"], *case[:4]), expected, rtol=1e-12)
+
+
+def test_mixture_is_the_sum_over_modes_at_each_time(case):
+    predictions, outputs, mask, times, sigma = case
+    expected = np.zeros((NUM_SAMPLES, NUM_TRAJ))
+    for sample, traj, time in np.ndindex(NUM_SAMPLES, NUM_TRAJ, NUM_TIMES):
+        seen = mask[traj, time]
+        density = 0.0
+        for mode in range(2):
+            kernel = scipy.stats.norm(predictions[sample, traj, time], sigma[mode, traj, time]).pdf(outputs[traj, time])
+            density += WEIGHTS[mode] * np.prod(kernel[seen])
+        expected[sample, traj] += np.log(density)
+    np.testing.assert_allclose(evaluate(kinds(sigma)["mixture"], *case[:4]), expected, rtol=1e-10)
+
+
+def test_mixture_with_an_empty_mode_is_the_other_mode(case):
+    sigma = case[-1]
+    noise = Likelihood(jnp.asarray(sigma), jnp.array([1.0, 0.0]))
+    np.testing.assert_allclose(evaluate(noise, *case[:4]), evaluate(kinds(sigma)["independent"], *case[:4]), rtol=1e-12)
+    slope = jax.jit(jax.grad(lambda p: noise.log_density(p, *map(jnp.asarray, case[1:4])).sum()))(case[0])
+    assert np.all(np.isfinite(slope))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_densities_integrate_to_one(kind):
+    # Every point of a grid over two cells is a trajectory; the trapezoid rule is exact for what decays so fast.
+    grid = np.linspace(-14.0, 14.0, 241)
+    points = np.stack(np.meshgrid(grid, grid, indexing="ij"), -1).reshape(-1, 2)
+    for shape in ((2, 1), (1, 2)):  # two times of one output, one time of two outputs
+        outputs = points.reshape(-1, *shape)
+        sigma = np.broadcast_to(np.reshape([[0.7, 1.3], [1.1, 0.6]], (2, 1, *shape)), (2, *outputs.shape))
+        times = np.broadcast_to(0.4 * np.arange(shape[0]), outputs.shape[:2])
+        predictions = np.full((1, *outputs.shape), 0.3)
+        density = np.exp(evaluate(kinds(sigma)[kind], predictions, outputs, np.ones(outputs.shape, bool), times))
+        np.testing.assert_allclose(density.sum() * (grid[1] - grid[0]) ** 2, 1.0, rtol=1e-8)
+
+
+def test_correlated_noise_is_a_dense_normal_with_an_exponential_kernel(case):
+    predictions, outputs, mask, times, sigma = case
+    found = evaluate(kinds(sigma)["correlated"], *case[:4])
+    for sample, traj in np.ndindex(found.shape):
+        expected = 0.0
+        for out in range(NUM_OUT):
+            seen = mask[traj, :, out]
+            t, s = times[traj, seen], sigma[0, traj, seen, out]
+            covariance = np.outer(s, s) * np.exp(-np.abs(t[:, None] - t) / 0.6)
+            law = scipy.stats.multivariate_normal(predictions[sample, traj, seen, out], covariance)
+            expected += law.logpdf(outputs[traj, seen, out])
+        np.testing.assert_allclose(found[sample, traj], expected, rtol=1e-9)
+
+
+def test_noise_without_memory_is_independent(case):
+    sigma = case[-1]
+    short = Likelihood(jnp.asarray(sigma[:1]), jnp.ones(1), jnp.asarray(1e-3))
+    np.testing.assert_allclose(evaluate(short, *case[:4]), evaluate(kinds(sigma)["independent"], *case[:4]), rtol=1e-10)
+
+
+def test_inferred_noise_is_the_given_noise_of_each_sample(case):
+    predictions, outputs, mask, times, _ = case
+    log_noise = jnp.asarray(np.random.default_rng(1).normal(size=(NUM_SAMPLES, NUM_OUT)))
+    found = evaluate(inferred_noise(), predictions, outputs, mask, times, log_noise)
+    for sample in range(NUM_SAMPLES):
+        scale = np.exp(np.asarray(log_noise)[sample])
+        cells = scipy.stats.norm(predictions[sample], scale).logpdf(outputs)
+        np.testing.assert_allclose(found[sample], np.where(mask, cells, 0.0).sum((-1, -2)), rtol=1e-12)
+    total = lambda s: inferred_noise().log_density(*map(jnp.asarray, case[:4]), s).sum()  # noqa: E731
+    standard = np.where(mask, outputs - predictions, 0.0) / np.exp(np.asarray(log_noise))[:, None, None, :]
+    expected = (standard**2).sum((1, 2)) - mask.sum((0, 1))
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(log_noise), expected, rtol=1e-10)
+
+
+def test_select_takes_the_noise_of_some_trajectories(case):
+    predictions, outputs, mask, times, sigma = case
+    index = np.array([3, 1])
+    for noise in kinds(sigma).values():
+        part = evaluate(
+            noise.select(jnp.asarray(index)), predictions[:, index], outputs[index], mask[index], times[index]
+        )
+        np.testing.assert_allclose(part, evaluate(noise, *case[:4])[:, index], rtol=1e-14)
+    assert inferred_noise().select(jnp.asarray(index)).sigma is None
+
+
+# --- missing cells
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masked_equals_dropped(case, kind):
+    predictions, outputs, _, times, sigma = case
+    keep = np.array([0, 2, 3, 5])
+    mask = np.zeros(outputs.shape, bool)
+    mask[:, keep, :] = True
+    masked = evaluate(kinds(sigma)[kind], predictions, outputs, mask, times)
+    dropped_noise = kinds(sigma[:, :, keep])[kind]
+    dropped = evaluate(dropped_noise, predictions[:, :, keep], outputs[:, keep], mask[:, keep], times[:, keep])
+    np.testing.assert_allclose(masked, dropped, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unobserved_output_equals_one_that_is_not_there(case, kind):
+    predictions, outputs, mask, times, sigma = case
+    mask = mask.copy()
+    mask[..., 1] = False
+    one = evaluate(kinds(sigma[..., :1])[kind], predictions[..., :1], outputs[..., :1], mask[..., :1], times)
+    np.testing.assert_allclose(evaluate(kinds(sigma)[kind], predictions, outputs, mask, times), one, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_equals_shorter_trajectories(kind):
+    rng = np.random.default_rng(3)
+    records = [{"times": np.cumsum(rng.uniform(0.1, 1.0, n)), "outputs": rng.normal(size=(n, 2))} for n in (5, 3, 4)]
+    together = Dataset.from_list(records)
+    predictions = rng.normal(size=(2, 3, 5, 2))
+    sigma = rng.uniform(0.5, 2.0, size=(2, 3, 5, 2))
+    batch = together.arrays(np.float64)
+    found = evaluate(kinds(sigma)[kind], predictions, batch.outputs, batch.mask, batch.times)
+    for traj, record in enumerate(records):
+        num = len(record["times"])
+        alone = evaluate(
+            kinds(sigma[:, [traj], :num])[kind],
+            predictions[:, [traj], :num],
+            record["outputs"][None],
+            np.ones((1, num, 2), bool),
+            record["times"][None],
+        )
+        np.testing.assert_allclose(found[:, [traj]], alone, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cells_that_came_in_as_nan_leave_no_nan_in_the_gradient(case, kind):
+    predictions, outputs, mask, times, sigma = case
+    data = Dataset.from_arrays(times, np.where(mask, outputs, np.nan), condition=np.arange(NUM_TRAJ))
+    np.testing.assert_array_equal(data.mask, mask)
+    batch = data.arrays(np.float64)
+    total = lambda p: kinds(sigma)[kind].log_density(p, batch.outputs, batch.mask, batch.times).sum()  # noqa: E731
+    value, slope = jax.jit(jax.value_and_grad(total))(predictions)
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(slope))
+    missing = np.broadcast_to(~mask, slope.shape)
+    np.testing.assert_array_equal(np.asarray(slope)[missing], 0.0)
+    assert np.all(np.asarray(slope)[~missing] != 0.0)
+    # Nor do predictions that are not finite where nothing was observed.
+    spoiled = jnp.where(jnp.asarray(mask), jnp.asarray(predictions), jnp.nan)
+    np.testing.assert_array_equal(jax.jit(total)(spoiled), jax.jit(total)(jnp.asarray(predictions)))
+
+
+def test_a_trajectory_without_observations_says_nothing(case):
+    predictions, outputs, mask, times, sigma = case
+    mask = mask.copy()
+    mask[2] = False
+    for noise in kinds(sigma).values():
+        np.testing.assert_array_equal(evaluate(noise, predictions, outputs, mask, times)[:, 2], 0.0)
+
+
+# --- sigma from the data
+
+
+def test_given_noise_broadcasts():
+    data = Dataset.from_arrays(np.arange(3.0), np.zeros((2, 3, 2)))
+    for sigma in (0.5, [0.5, 0.2], np.full((2, 3, 2), 0.5)):
+        noise = given_noise(sigma, data)
+        np.testing.assert_array_equal(noise.sigma[0], np.broadcast_to(sigma, (2, 3, 2)))
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), [0.1, 0.0]])
+def test_given_noise_must_be_positive_and_finite(sigma):
+    data = Dataset.from_arrays(np.arange(3.0), np.zeros((2, 3, 2)))
+    with pytest.raises(ValueError, match="positive and finite"):
+        given_noise(sigma, data)
+
+
+def test_noise_must_be_given_or_inferred(case):
+    with pytest.raises(ValueError, match="given or inferred"):
+        evaluate(inferred_noise(), *case[:4])
+
+
+def test_correlated_noise_needs_one_mode(case):
+    with pytest.raises(ValueError, match="one mode"):
+        Likelihood(jnp.asarray(case[-1]), jnp.asarray(WEIGHTS), jnp.asarray(1.0))
+
+
+def replicate_data():
+    """Two conditions of 5 and 3 replicates, with missing cells; the fitted model misses the means."""
+    rng = np.random.default_rng(11)
+    condition = np.array([0, 0, 1, 0, 1, 0, 1, 0])
+    outputs = rng.normal(size=(8, 4, 2)) * np.array([1.0, 50.0]) + condition[:, None, None]
+    mask = np.ones(outputs.shape, bool)
+    mask[0, 1, 0] = mask[3, 1, 0] = False
+    mask[[2, 4], 3, 1] = False  # one replicate is left
+    fitted = rng.normal(size=(2, 4, 2))[condition]
+    times = np.arange(4.0)
+    return Dataset.from_arrays(times, np.where(mask, outputs, np.nan), condition=condition), fitted
+
+
+def test_noise_of_replicates_is_the_sum_of_their_spread_and_the_misfit():
+    data, fitted = replicate_data()
+    noise = noise_from_replicates(data, fitted)
+    np.testing.assert_array_equal(noise.mode_weights, [1.0])
+    seen = data.mask
+    pooled = np.sqrt([np.mean((data.outputs - fitted)[..., out][seen[..., out]] ** 2) for out in range(2)])
+    for traj, time, out in np.ndindex(8, 4, 2):
+        rows = (data.condition == data.condition[traj]) & seen[:, time, out]
+        values = data.outputs[rows, time, out]
+        if len(values) >= 2:
+            sigma_data, sigma_mle = np.std(values, ddof=1), np.mean(values) - fitted[traj, time, out]
+            expected = np.sqrt(sigma_data**2 + sigma_mle**2)
+        else:
+            assert (traj, time, out) in {(2, 3, 1), (4, 3, 1), (6, 3, 1)}
+            expected = pooled[out]
+        np.testing.assert_allclose(noise.sigma[0, traj, time, out], expected, rtol=1e-10)
+
+
+def test_noise_is_never_below_a_fraction_of_its_own_outputs_residuals():
+    data, fitted = replicate_data()
+    outputs = data.outputs.copy()
+    outputs[:, 0] = fitted[:, 0]  # a common start that the model has exactly
+    outputs[..., 1] *= 1e6  # an output in other units must not set the smallest scale of the first
+    fitted = fitted * np.array([1.0, 1e6])
+    coinciding = Dataset.from_arrays(np.arange(4.0), outputs, mask=data.mask, condition=data.condition)
+    sigma = np.asarray(noise_from_replicates(coinciding, fitted).sigma)
+    residual = outputs - fitted
+    rms = np.sqrt([np.mean(residual[..., out][data.mask[..., out]] ** 2) for out in range(2)])
+    np.testing.assert_allclose(sigma[0, :, 0], np.broadcast_to(SMALLEST_RELATIVE_SIGMA * rms, (8, 2)), rtol=1e-10)
+    assert np.all(sigma[0, :, 1:, 0] < 10.0)
+
+
+def test_a_perfect_fit_still_has_noise():
+    data, _ = replicate_data()
+    sigma = noise_from_replicates(data, data.outputs).sigma
+    np.testing.assert_array_equal(sigma, np.full(sigma.shape, SMALLEST_RELATIVE_SIGMA))
+
+
+def test_noise_by_mode_when_a_rule_gives_the_membership():
+    data, fitted = replicate_data()
+    membership = np.array([0, 1, 1, 1, 0, 1, 1, 0])
+    noise = noise_from_replicates(data, fitted, membership=membership)
+    np.testing.assert_allclose(noise.mode_weights, [3 / 8, 5 / 8], rtol=1e-14)
+    # Condition 0 has trajectories 1, 3 and 5 in mode 1.
+    values = data.outputs[[1, 3, 5], 2, 0]
+    expected = np.sqrt(np.var(values, ddof=1) + (values.mean() - fitted[0, 2, 0]) ** 2)
+    for traj in (0, 1, 3, 5, 7):  # every trajectory of the condition has the scales of all modes
+        np.testing.assert_allclose(noise.sigma[1, traj, 2, 0], expected, rtol=1e-10)
+
+
+def two_modes(num_low, num_high):
+    rng = np.random.default_rng(5)
+    is_high = rng.permutation(np.arange(num_low + num_high) >= num_low)
+    outputs = np.where(is_high, 10.0, 1.0)[:, None] + 0.3 * rng.normal(size=(len(is_high), 7))
+    outputs[rng.uniform(size=outputs.shape) < 0.2] = np.nan
+    return Dataset.from_arrays(np.arange(7.0), outputs), is_high
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_k_means_finds_separated_modes_and_counts_them(seed):
+    data, is_high = two_modes(30, 10)
+    membership = mode_membership(data, 2, seed=seed)
+    np.testing.assert_array_equal(membership, is_high.astype(int))  # mode 0 is the lower one
+    np.testing.assert_array_equal(membership, mode_membership(data, 2, seed=seed))
+    noise = noise_from_replicates(data, np.zeros(data.outputs.shape), num_modes=2, seed=seed)
+    np.testing.assert_allclose(noise.mode_weights, [0.75, 0.25], rtol=1e-14)
+    by_rule = noise_from_replicates(data, np.zeros(data.outputs.shape), membership=is_high.astype(int))
+    np.testing.assert_array_equal(noise.sigma, by_rule.sigma)
+
+
+def test_k_means_is_deterministic_in_the_seed_where_there_are_no_modes():
+    data = Dataset.from_arrays(np.arange(4.0), np.random.default_rng(0).normal(size=(60, 4)))
+    first, again = (mode_membership(data, 3, seed=4) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert any(np.any(mode_membership(data, 3, seed=seed) != first) for seed in range(5, 10))
+
+
+# --- memory of the noise
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_correlation_time_of_a_long_chain(missing):
+    rng = np.random.default_rng(2)
+    num_traj, num_times, dt, tau = 40, 1000, 0.1, 0.35
+    rho = np.exp(-dt / tau)
+    chain = np.empty((num_traj, num_times))
+    chain[:, 0] = rng.normal(size=num_traj)
+    for n in range(1, num_times):
+        chain[:, n] = rho * chain[:, n - 1] + np.sqrt(1.0 - rho**2) * rng.normal(size=num_traj)
+    mask = rng.uniform(size=(num_traj, num_times, 1)) >= missing
+    times = np.broadcast_to(dt * np.arange(num_times), (num_traj, num_times))
+    found = estimate_correlation_time(3.0 * np.where(mask, chain[..., None], 0.0), mask, times)
+    # Bartlett: the lag-one correlation of n neighbours in a row has variance (1 - rho^2) / n, and less for pairs apart.
+    pairs = (mask[:, 1:] & mask[:, :-1]).sum()
+    standard_error = np.sqrt((1.0 - rho**2) / pairs) * dt / (rho * np.log(rho) ** 2)
+    assert abs(found - tau) < 5.0 * standard_error
+    assert standard_error < 0.05 * tau
+
+
+def test_correlation_time_maximises_the_likelihood_it_is_for():
+    rng = np.random.default_rng(8)
+    times = np.broadcast_to(0.2 * np.arange(60), (50, 60))
+    covariance = np.exp(-np.abs(times[0][:, None] - times[0]) / 0.5)
+    residual = (rng.normal(size=(50, 60)) @ np.linalg.cholesky(covariance).T)[..., None]
+    mask = np.ones(residual.shape, bool)
+    best = estimate_correlation_time(residual, mask, times)
+
+    def at(tau):
+        noise = Likelihood(jnp.ones((1, *residual.shape)), jnp.ones(1), jnp.asarray(tau))
+        return evaluate(noise, np.zeros((1, *residual.shape)), residual, mask, times).sum()
+
+    assert at(best) > max(at(0.7 * best), at(1.4 * best))
