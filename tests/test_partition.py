@@ -11,7 +11,7 @@ from langenode.models import MLP, NeuralODE, OnConcatenation, neural_ode, num_pa
 from langenode.partition import Partition
 from langenode.priors import GaussianPrior
 
-TIMES, INPUTS = jnp.linspace(0.0, 1.0, 4), jnp.ones((4, 1))
+TIMES, INPUTS = jnp.asarray(np.linspace(0.0, 1.0, 4)), jnp.asarray(np.ones((4, 1)))
 NUM_SAMPLES = 64  # unlike any size in the models, so that a repeated leaf is told by its shape
 
 
@@ -45,8 +45,9 @@ CHOICES = {
 def test_round_trip_is_bit_equal(model, where):
     partition = Partition.of(model, where)
     again = partition.combine(model, partition.flatten(model))
-    assert bool(eqx.tree_equal(model, again))
-    weights = jnp.arange(partition.dim) + 0.5
+    for old, new in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(old, new)
+    weights = jnp.asarray(np.arange(partition.dim) + 0.5)
     changed = partition.combine(model, weights)
     np.testing.assert_array_equal(partition.flatten(changed), weights)
     # All other leaves are the model's own, not copies.

@@ -54,8 +54,7 @@ def make_likelihood(config: Config, model: Any, data: Dataset) -> Likelihood:
     """The observation noise."""
     options = config.noise
     if options.kind == "given":
-        if options.sigma is None:
-            raise ValueError("given noise needs its scale; noise.sigma is not set; set it, or noise.kind to another")
+        assert options.sigma is not None  # the configuration has checked it
         noise = given_noise(options.sigma, data)
     elif options.kind == "inferred":
         noise = inferred_noise()

@@ -146,6 +146,17 @@ class Config(Section):
     training: TrainingConfig = TrainingConfig()
     predict: PredictConfig = PredictConfig()
 
+    @pydantic.model_validator(mode="after")
+    def _go_together(self) -> "Config":
+        if self.method == "bottleneck" and self.target != "population":
+            raise ValueError(
+                "a bottleneck's weights have no density, so it serves target='population' only; "
+                f"got target={self.target!r}; change the target, or use method 'langevin'"
+            )
+        if self.noise.kind == "given" and self.noise.sigma is None:
+            raise ValueError("given noise needs its scale; noise.sigma is not set; set it, or noise.kind to another")
+        return self
+
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 
@@ -216,6 +227,8 @@ def _first_problem(kind: type[Config], error: pydantic.ValidationError) -> str:
     first = error.errors()[0]
     location = [str(part) for part in first["loc"]]
     name = ".".join(location)
+    if first["type"] == "value_error":
+        return first["msg"].removeprefix("Value error, ")
     if first["type"] != "extra_forbidden":
         return f"{name}: {first['msg'].lower()}; got {first['input']!r}; change it"
     keys = _keys_at(kind, location[:-1])

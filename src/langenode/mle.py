@@ -192,20 +192,22 @@ def laplace_reference(
     sigma = np.where(data.mask, _reference_sigma(model, data, likelihood), 1.0)
     inverse = np.where(data.mask, 1.0 / (sigma**2 * temperature), 0.0)
     prior_mean, precision = np.asarray(prior.mean, float), np.asarray(prior.scale, float) ** -2.0
-    linearise = eqx.filter_jit(trajectory_jacobians)
 
-    def at(weights):
-        return partition.combine(model, jnp.asarray(weights, dtype))
+    @eqx.filter_jit
+    def linearise(model, weights, batch):
+        return trajectory_jacobians(partition.combine(model, weights), partition, batch)
 
     def curvature(weights):
-        objective, gradient, hessian = _normal_equations(*linearise(at(weights), partition, batch), inverse)
+        linear = linearise(model, jnp.asarray(weights, dtype), batch)
+        objective, gradient, hessian = _normal_equations(*linear, inverse)
         offset = weights - prior_mean
         objective += 0.5 * (precision * offset**2).sum()
         return objective, gradient - precision * offset, hessian + np.diag(precision)
 
     mean, hessian = _mode(curvature, np.asarray(partition.flatten(model), float), num_iterations)
     if likelihood.sigma is None:
-        information, log_sigma = _noise_information(partition, data, _reference_sigma(at(mean), data, likelihood))
+        final = partition.combine(model, jnp.asarray(mean, dtype))
+        information, log_sigma = _noise_information(partition, data, _reference_sigma(final, data, likelihood))
         information = information / temperature
         # The least squares above do not see the noise scale: its mode is that of the residuals, drawn to the prior.
         mode = (information * log_sigma + precision * prior_mean) / (information + precision)

@@ -1,0 +1,5 @@
+"""`python -m langenode` is the command."""
+
+from langenode.cli import main
+
+main()

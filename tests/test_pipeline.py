@@ -1,0 +1,166 @@
+"""A whole run of the OU demonstration with small settings, from the command line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from langenode import api, fitfile
+from langenode.pipeline import Run, configure, open_run
+from langenode.problem import predict
+from langenode.progress import Reporter
+from langenode.runfolder import RunFolder
+
+SMALL = {
+    "data": {"num_trajectories": 24, "num_validation": 8, "num_test": 16, "num_times": 12},
+    "training": {"num_updates": 40, "num_samples": 16, "block": 10},
+    "mle": {"num_adam": 20, "num_lbfgs": 5},
+    "sampler": {"num_steps": 3, "layers": [4]},
+    "predict": {"num_samples": 32, "num_weights": 64, "num_w1_draws": 3},
+}
+FILES = {
+    "config.toml",
+    "convergence.csv",
+    "data.nc",
+    "figures",
+    "fit.langenode",
+    "history.csv",
+    "metrics.json",
+    "mle.langenode",
+    "predictions.nc",
+    "provenance.json",
+    "test.nc",
+    "validation.nc",
+}
+
+
+def flags(settings):
+    pairs = [(f"{a}.{b}", value) for a, section in settings.items() for b, value in section.items()]
+    return [text for name, value in pairs for text in ("--set", f"{name}={json.dumps(value)}")]
+
+
+def langenode(*words):
+    """Run the command; compiling without optimisations, since these programs compile for longer than they run."""
+    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    return subprocess.run([sys.executable, "-m", "langenode", *words], capture_output=True, text=True, env=environment)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """The same in this process, so that runs here and there are bit-equal."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def population_run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "ou"
+    done = langenode("run", "ou", "--out", str(path), "--seed", "3", *flags(SMALL))
+    assert done.returncode == 0, done.stderr
+    return path, done
+
+
+def test_a_run_writes_its_files_and_ends_with_a_table(population_run):
+    path, done = population_run
+    assert {entry.name for entry in path.iterdir()} == FILES | {"companion.langenode"}
+    names = {entry.name for entry in (path / "figures").iterdir()}
+    assert names == {"density.png", "loss.png", "w1.png", "weight_paths.png", "weights.png"}
+    assert "W1 to the data" in done.stdout and "update 40/40" in done.stderr
+    assert "warning" not in done.stderr.lower()
+
+
+def test_metrics_have_what_is_promised(population_run):
+    found = json.loads((population_run[0] / "metrics.json").read_text())
+    assert [found[k] for k in ("experiment", "method", "target", "stochastic", "rest", "seed")] == [
+        *("ou", "langevin", "population", "all", "fixed", 3)
+    ]
+    assert {"mean", "floor", "per_time"} <= set(found["w1"]) and len(found["w1"]["per_time"]) == 12
+    assert set(found["coverage"]) == {"50", "90", "95"}
+    assert found["energy_score"] > 0 and found["crps"] > 0
+    for block in ("weights", "data_weights"):
+        assert len(found[block]["mean"]) == 2 and len(found[block]["std"]) == 2 and -1 <= found[block]["corr"] <= 1
+    assert set(found["seconds"]) == {"simulate", "mle", "fit", "predict"}
+
+
+def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path):
+    path = population_run[0]
+    config = configure("ou", [SMALL, {"seed": 3}])
+    alone = tmp_path / "alone.langenode"
+    alone.write_bytes((path / "fit.langenode").read_bytes())
+    run = Run(RunFolder(path), config, Reporter(quiet=True))
+    problem = api.read_fit(alone, config, run._untrained())
+    outputs, weights = predict(problem, run.splits().test, 32, key=run.keys.prediction)
+    import xarray as xr
+
+    with xr.open_dataset(path / "predictions.nc", engine="scipy") as stored:
+        np.testing.assert_array_equal(np.asarray(weights), stored["weights"])
+        np.testing.assert_array_equal(np.asarray(outputs), stored["outputs"])
+    assert fitfile.read_header(alone)["config"]["seed"] == 3
+
+
+def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run):
+    path = population_run[0]
+    before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir() if entry.name != ".lock"}
+    again = langenode("run", "ou", "--out", str(path), "--seed", "3", *flags(SMALL))
+    assert again.returncode == 0 and "going on with" in again.stderr
+    other = langenode("run", "ou", "--out", str(path), "--seed", "4", *flags(SMALL))
+    assert other.returncode == 2 and "--force" in other.stderr and len(other.stderr.splitlines()) == 1
+    assert before == {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir() if entry.name != ".lock"}
+
+
+def test_an_interrupted_fit_goes_on_and_ends_bit_for_bit_the_same(population_run, tmp_path, monkeypatch):
+    path = population_run[0]
+    config = configure("ou", [SMALL, {"seed": 3}])
+    monkeypatch.setattr("langenode.pipeline.CHECKPOINT_SECONDS", 0.0)
+    run = open_run(tmp_path / "cut", config, Reporter(quiet=True), force=False)
+    run.simulate()
+
+    def cut(progress):
+        if progress.step == 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.reporter, "update", cut)
+    with pytest.raises(KeyboardInterrupt):
+        run.fit()
+    assert (tmp_path / "cut" / "checkpoint.langenode").exists()
+    run = open_run(tmp_path / "cut", config, Reporter(quiet=True), force=False)
+    run.fit()
+    assert not (tmp_path / "cut" / "checkpoint.langenode").exists()
+    assert (tmp_path / "cut" / "history.csv").read_text() == (path / "history.csv").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["langevin", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank", "paper"])
+@pytest.mark.parametrize("target", ["population", "posterior", "tempered"])
+def test_every_method_serves_every_target(tmp_path, method, target):
+    settings = {**SMALL, "sampler": {"num_steps": 4}}
+    done = langenode(
+        "run", "ou", "--method", method, "--target", target, "--out", str(tmp_path / "r"), *flags(settings)
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "r" / "metrics.json").read_text())
+    if target == "posterior":
+        names = {"elbo", "log_evidence", "log_evidence_se", "relative_ess", "k_hat"}
+        assert names <= set(found["posterior"]) and 0 < found["posterior"]["relative_ess"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "nonsense"], "an experiment must be one of"),
+        (["run", "ou", "--method", "magic"], "method"),
+        (["run", "ou", "--method", "bottleneck", "--target", "posterior"], "bottleneck"),
+        (["run", "ou", "--set", "training.num_update=3"], "did you mean training.num_updates?"),
+    ],
+)
+def test_wrong_input_gives_one_line_and_exit_code_2(tmp_path, words, message):
+    out = tmp_path / "out"
+    done = langenode(*words, *([] if words[1] == "nonsense" else ["--out", str(out)]))
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not out.exists()
