@@ -63,6 +63,7 @@ HEAVY = (
     "dcor",
     "scoringrules",
 )
+OPENERS = ("open", "read_text", "write_text", "read_bytes", "write_bytes", "savez", "tofile")
 CODE_IN_DATA = ("pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal")
 
 
@@ -133,7 +134,7 @@ def broken_ranks(root: Path) -> list[str]:
 
 
 def early_imports(root: Path) -> list[str]:
-    """Heavy libraries imported when a module of ours is: only inside functions, or for types (matplotlib not even so)."""
+    """Heavy libraries imported with a module of ours: fine inside functions, or for types (but matplotlib)."""
     early = []
     for path in sources(root):
         for found in imports_of(path, root):
@@ -149,9 +150,8 @@ def code_from_data(root: Path) -> list[str]:
     used = []
     for path in sources(root):
         where = path.relative_to(root)
-        for found in imports_of(path, root):
-            if found.module.split(".")[0] in CODE_IN_DATA:
-                used.append(f"{where}:{found.line} {found.module}")
+        named = [found for found in imports_of(path, root) if found.module.split(".")[0] in CODE_IN_DATA]
+        used += [f"{where}:{found.line} {found.module}" for found in named]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Name) and node.id in ("eval", "exec", "__import__"):
                 used.append(f"{where}:{node.lineno} {node.id}")
@@ -168,12 +168,9 @@ def opened_files(root: Path, rooms: set[str]) -> list[str]:
     for path in sources(root):
         if room_of(path, root) not in rooms:
             continue
-        where = path.relative_to(root)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
-                "open", "read_text", "write_text", "read_bytes", "write_bytes", "savez", "tofile",
-            ):  # fmt: skip
-                opened.append(f"{where}:{node.lineno} {ast.unparse(node.func)}")
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        names = [(node.lineno, ast.unparse(node.func)) for node in calls]
+        opened += [f"{path.relative_to(root)}:{line} {name}" for line, name in names if name.split(".")[-1] in OPENERS]
     return opened
 
 

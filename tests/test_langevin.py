@@ -533,7 +533,7 @@ def test_trained_chain_is_the_posterior(horizon):
     mean, covariance = problem.posterior()
     std = np.sqrt(np.diag(covariance))
     problems.assert_mean(weights / std, mean / std, bias=0.02)
-    problems.assert_mean(((weights - mean) / std) ** 2, 1.0, bias=2 * 0.02)  # 2 % of a std is 4 % of a variance
+    np.testing.assert_allclose(weights.std(0), std, rtol=0.02)
 
 
 # --- size, memory, long chains
@@ -583,7 +583,7 @@ def test_papers_ten_thousand_steps_run():
     assert path.shape == (10_001, 2)
     assert np.all(np.isfinite(path))
     np.testing.assert_array_equal(path[-1], draw.weights)
-    # Without control the chain is the reference: its mean square over 10 units of pseudo-time is not far from 1.
+    # Before training there is no control: the chain is its reference.
     np.testing.assert_array_equal([draw.kl, draw.log_ratio], 0.0)
 
 

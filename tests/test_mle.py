@@ -234,7 +234,7 @@ def test_laplace_of_some_weights_holds_the_others():
     prior = prior_for(partition)
     reference = laplace_reference(model, partition, data, prior, given_noise(0.5, data))
     rows, values = design(data)
-    left = values - rows[:, :-1] @ np.asarray(model.observation.network.layers[0].weight)[0]
+    left = values - rows[:, :-1] @ np.asarray(Partition.of(model).flatten(model))[:-1]
     variance = 1.0 / (len(left) / 0.25 + 1.0 / float(prior.scale[0]) ** 2)
     np.testing.assert_allclose(covariance_of(reference), [[variance]], rtol=1e-8)
     expected = variance * (left.sum() / 0.25 + 0.3 / float(prior.scale[0]) ** 2)
@@ -258,7 +258,7 @@ def test_laplace_of_an_inferred_noise_scale(temperature):
     prior = prior_for(partition)
     reference = laplace_reference(model, partition, data, prior, inferred_noise(), temperature=temperature)
     covariance = covariance_of(reference)
-    places = [partition.names.index(f"log_noise[{output}]") for output in range(2)]
+    places = np.array([partition.names.index(f"log_noise[{output}]") for output in range(2)])
     final = partition.combine(model, reference.mean)
     residual = np.where(data.mask, data.outputs - fitted_outputs(final, data), 0.0)
     for output, place in enumerate(places):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from langenode import api, metrics
+from langenode.data import Scaling
 from langenode.experiments.ou import EXPERIMENT
 from langenode.inference import fit, log_weights
 from langenode.mle import fit_mle
@@ -21,7 +22,7 @@ def fitted(*layers):
     dtype = jnp.dtype(config.precision)
     model = api.cast(EXPERIMENT.build_model(config, keys.model), dtype)
     model = fit_mle(model, splits.train, num_adam=200, num_lbfgs=30, learning_rate=0.3).model
-    problem = api.assemble(config, model, splits.train)
+    problem = api.assemble(config, model, splits.train, Scaling.identity(splits.train))
     data = view(problem, splits.train, dtype, explained=config.population.explained)
     return fit(problem, data, api.train_settings(config), key=keys.training).problem, data, splits, keys
 

@@ -13,6 +13,7 @@ from langenode.simulators.ou import OUParameters, exact_moments, log_density, sc
 def test_trajectories_solve_the_equation_from_their_own_start():
     data = simulate(OUParameters(num_times=40, end_time=0.7), 5, key=jax.random.key(0))
     W, b, start = data.attributes["W"][:, None], data.attributes["b"][:, None], data.initial
+    assert start is not None
     level = -b / W
     expected = level + (start - level) * np.exp(W * data.times)
     np.testing.assert_allclose(data.outputs[..., 0], expected, rtol=1e-12)
@@ -22,7 +23,7 @@ def test_trajectories_solve_the_equation_from_their_own_start():
 
 
 def test_trajectories_are_those_of_the_linear_law_with_the_drawn_weights():
-    data = simulate(OUParameters(num_times=30), 3, key=jax.random.key(1))
+    data = simulate(OUParameters(num_times=30), 5, key=jax.random.key(1))
     model = NeuralODE(OnConcatenation(MLP((1, 1), key=jax.random.key(0))), num_hidden=1, solver=Heun(64))
     partition = Partition.of(model)
     assert partition.names == ("dynamics.network.layers[0].weight[0,0]", "dynamics.network.layers[0].bias[0]")
@@ -33,22 +34,22 @@ def test_trajectories_are_those_of_the_linear_law_with_the_drawn_weights():
 
 
 def test_it_is_one_condition_with_a_unit_a_trajectory_and_no_input():
-    data = simulate(OUParameters(), 6, key=jax.random.key(0))
-    assert (data.num_trajectories, data.num_times, data.num_outputs, data.num_inputs) == (6, 100, 1, 0)
-    assert (data.num_conditions, data.num_units) == (1, 6)
+    data = simulate(OUParameters(), 5, key=jax.random.key(0))
+    assert (data.num_trajectories, data.num_times, data.num_outputs, data.num_inputs) == (5, 100, 1, 0)
+    assert (data.num_conditions, data.num_units) == (1, 5)
     assert data.is_complete
     assert data.output_names == ("y",)
 
 
 def test_draws_depend_on_the_key_alone():
-    first, again, other = (simulate(OUParameters(), 4, key=jax.random.key(k)) for k in (0, 0, 1))
+    first, again, other = (simulate(OUParameters(), 5, key=jax.random.key(k)) for k in (0, 0, 1))
     np.testing.assert_array_equal(first.outputs, again.outputs)
     assert np.all(first.outputs != other.outputs)
 
 
 def test_without_spread_there_is_one_true_law():
     parameters = OUParameters(rate_std=0.0, level_std=0.0, start_std=0.0)
-    data = simulate(parameters, 3, key=jax.random.key(0))
+    data = simulate(parameters, 5, key=jax.random.key(0))
     np.testing.assert_array_equal(data.attributes["W"], -8.0)
     np.testing.assert_array_equal(data.attributes["b"], 8.0)
     np.testing.assert_array_equal(data.outputs[0], data.outputs[2])
@@ -89,6 +90,7 @@ def test_moments_are_those_of_a_large_sample(parameters):
         products = centred[:, first] * centred[:, second]
         assert abs(products.mean() - expected) < 5.0 * products.std() / np.sqrt(num)
     assert np.all(np.abs(centred.mean(0)) < 5.0 / np.sqrt(num))
+    assert data.initial is not None
     start = data.initial[:, 0]
     assert abs(start.mean() - parameters.start_mean) < 5.0 * parameters.start_std / np.sqrt(num)
     assert abs(start.std() / parameters.start_std - 1.0) < 5.0 / np.sqrt(2.0 * num)
@@ -98,8 +100,8 @@ def test_moments_are_those_of_a_large_sample(parameters):
 def test_density_integrates_to_one_and_has_the_exact_moments(parameters):
     moments = exact_moments(parameters)
     # The trapezoid rule over 8 standard deviations each way; W stays clear of zero, where the density has its pole.
-    W = np.linspace(*(-parameters.rate_mean + parameters.rate_std * np.array([-8.0, 8.0])), 401)
-    b = np.linspace(*(moments.mean[1] + moments.std[1] * np.array([-10.0, 10.0])), 801)
+    W = -parameters.rate_mean + parameters.rate_std * np.linspace(-8.0, 8.0, 401)
+    b = moments.mean[1] + moments.std[1] * np.linspace(-10.0, 10.0, 801)
     grid = np.stack(np.meshgrid(W, b, indexing="ij"), -1)
     density = np.exp(jax.jit(jax.vmap(jax.vmap(lambda w: log_density(w, parameters))))(grid))
     mass = density * (W[1] - W[0]) * (b[1] - b[0])

@@ -233,7 +233,9 @@ def test_the_inspection_sees_repeated_matrices_where_all_weights_are_stochastic(
 def cost(model, where):
     partition = Partition.of(model, where)
     weights = jnp.zeros((NUM_SAMPLES, partition.dim))
-    return jax.jit(replicas(model, partition)).lower(weights).compile().cost_analysis()
+    found = jax.jit(replicas(model, partition)).lower(weights).compile().cost_analysis()
+    assert found is not None
+    return found
 
 
 def test_shared_features_cost_no_more_work_for_more_replicas():

@@ -103,6 +103,25 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     assert fitfile.read_header(alone)["config"]["seed"] == 3
 
 
+def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
+    """Training sees standardised data; predictions, bands and noise come out in the data's own units."""
+    config = configure("ou", [SMALL, {"seed": 3, "scaling": "standardise", "target": "posterior"}])
+    run = open_run(tmp_path / "run", config, Reporter(quiet=True), force=False)
+    run.simulate()
+    run.fit()
+    run.predict()
+    run.evaluate()
+    found = json.loads(run.folder.metrics.read_text())
+    test = run.splits().test
+    import xarray as xr
+
+    with xr.open_dataset(run.folder.predictions, engine="scipy") as stored:
+        mean = np.asarray(stored["mean"])[0, :, 0]
+    assert np.abs(mean - test.outputs[:, :, 0].mean(0)).max() < 0.2 * np.ptp(test.outputs)
+    assert run.scaling().output_scale[0] == pytest.approx(run.splits().train.outputs.std(), rel=1e-9)
+    assert found["coverage"]["95"] > 0.8
+
+
 def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run):
     path = population_run[0]
     before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir() if entry.name != ".lock"}

@@ -11,7 +11,7 @@ import numpy as np
 from langenode import fitfile, targets
 from langenode._types import PRNGKeyArray
 from langenode.config import Config
-from langenode.data import Dataset
+from langenode.data import Dataset, Scaling
 from langenode.inference import Rate, TrainSettings
 from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.mle import fitted_outputs, laplace_reference, population_reference
@@ -50,18 +50,19 @@ def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Ta
     return targets.Population(options.loss, options.kl_weight, options.moment_weight, joint)
 
 
-def make_likelihood(config: Config, model: Any, data: Dataset) -> Likelihood:
-    """The observation noise."""
+def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Likelihood:
+    """The observation noise of scaled data; the configuration gives it in the data's own units."""
     options = config.noise
     if options.kind == "given":
         assert options.sigma is not None  # the configuration has checked it
-        noise = given_noise(options.sigma, data)
+        noise = given_noise(options.sigma / scaling.output_scale, data)
     elif options.kind == "inferred":
         noise = inferred_noise()
     else:
         noise = noise_from_replicates(data, fitted_outputs(model, data), num_modes=options.num_modes, seed=config.seed)
     if options.correlation_time is not None:
-        noise = Likelihood(noise.sigma, noise.mode_weights, jnp.asarray(options.correlation_time))
+        memory = jnp.asarray(options.correlation_time / scaling.time_scale)
+        noise = Likelihood(noise.sigma, noise.mode_weights, memory)
     return noise
 
 
@@ -135,12 +136,12 @@ def make_posterior(
     )
 
 
-def assemble(config: Config, model: Any, data: Dataset) -> Problem:
-    """The whole problem, from a model at its maximum likelihood and the training data."""
+def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Problem:
+    """The whole problem, from a model at its maximum likelihood and the training data, already scaled."""
     partition = Partition.of(model, config.stochastic)
     weights = partition.flatten(model)
     prior = make_prior(config, weights)
-    likelihood = make_likelihood(config, model, data)
+    likelihood = make_likelihood(config, model, data, scaling)
     num_observed = int(data.mask.sum())
     target = make_target(config, num_observed, joint=data.has_crossed_units)
     reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
@@ -188,9 +189,9 @@ def cast(model: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, model)
 
 
-def with_likelihood(config: Config, problem: Problem, data: Dataset, mle_model: Any) -> Problem:
+def with_likelihood(config: Config, problem: Problem, mle_model: Any, data: Dataset, scaling: Scaling) -> Problem:
     """A fitted problem with the noise of its training data, which a fit file does not keep."""
-    likelihood = make_likelihood(config, mle_model, data)
+    likelihood = make_likelihood(config, mle_model, data, scaling)
     return Problem(problem.model, problem.partition, problem.prior, likelihood, problem.target, problem.posterior)
 
 
@@ -219,5 +220,5 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
     posterior = make_posterior(config, reference, weights, key=jax.random.key(0))
     like = (model, GaussianPrior(weights, weights), posterior)
     model, prior, posterior = fitfile.read_tree(path, like)
-    target = make_target(config, header["temperature"] or 1)
+    target = make_target(config, int(header["temperature"] or 1))
     return Problem(model, partition, prior, None, target, posterior)

@@ -136,6 +136,7 @@ class Config(Section):
     rest: Literal["fixed", "refit"] = "fixed"
     seed: Annotated[int, Field(ge=0)] = 0
     precision: Literal["float32", "float64"] = "float32"
+    scaling: Literal["none", "standardise"] = "standardise"
     model: ModelConfig = ModelConfig()
     prior: PriorConfig = PriorConfig()
     noise: NoiseConfig = NoiseConfig()

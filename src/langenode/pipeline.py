@@ -19,7 +19,7 @@ import numpy as np
 
 from langenode import _version, api, fitfile, metrics
 from langenode.config import Config, resolve, to_toml
-from langenode.data import Dataset, load_data, save_data
+from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Experiment, Results, Splits
 from langenode.inference import FitResult, TrainState, fit, initial_state, log_weights
 from langenode.mle import fit_mle
@@ -79,26 +79,28 @@ class Run:
 
     def fit(self) -> None:
         """Maximum likelihood, then Algorithm 1; and the same for the companion of the figures, if there is one."""
-        splits = self.splits()
+        scaling = self._new_scaling()
+        splits = Splits(*(data.scaled(scaling) for data in self.splits()))
         model = self._mle(splits.train)
         if self.config.method != "paper":  # whose scales are the paper's, on purpose
             api.warn_of_scales(self.config, splits.train)
-        result = self._train(self.config, model, splits, checkpoint=self.folder.checkpoint, show=True)
+        result = self._train(self.config, model, splits, scaling, checkpoint=self.folder.checkpoint, show=True)
         companion = self.experiment.companion(self.config)
         if companion is not None:
-            other = self._train(companion, model, splits, checkpoint=None, show=False)
-            write_bytes(self._companion_path(), api.fit_bytes(other.problem, self._header(companion)))
+            other = self._train(companion, model, splits, scaling, checkpoint=None, show=False)
+            write_bytes(self._companion_path(), api.fit_bytes(other.problem, self._header(companion, scaling)))
         self._write_history(result.state)
         self._record(fit=result.seconds)
-        write_bytes(self.folder.fit, api.fit_bytes(result.problem, self._header(self.config)))
+        write_bytes(self.folder.fit, api.fit_bytes(result.problem, self._header(self.config, scaling)))
         self.folder.checkpoint.unlink(missing_ok=True)
 
     def predict(self) -> None:
         """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
         begin = time.perf_counter()
         problem, test = self.problem(), self.splits().test
-        outputs, weights = predict(problem, test, self.config.predict.num_samples, key=self.keys.prediction)
-        _write_predictions(self.folder.predictions, test, np.asarray(outputs), np.asarray(weights))
+        num = self.config.predict.num_samples
+        outputs, weights = predict(problem, test, num, key=self.keys.prediction, scaling=self.scaling())
+        _write_predictions(self.folder.predictions, test, outputs, np.asarray(weights))
         self._record(predict=time.perf_counter() - begin)
 
     def evaluate(self) -> None:
@@ -122,6 +124,17 @@ class Run:
     def problem(self) -> Problem:
         """The fitted problem."""
         return api.read_fit(self.folder.fit, self.config, self._untrained())
+
+    def scaling(self) -> Scaling:
+        """The scaling that the fit was made with."""
+        return Scaling.from_dict(fitfile.read_header(self.folder.fit)["scaling"])
+
+    def _new_scaling(self) -> Scaling:
+        """From the training data alone; the experiments' states are observed directly, so starts scale like outputs."""
+        train = load_data(self.folder.data)
+        if self.config.scaling == "none":
+            return Scaling.identity(train)
+        return Scaling.standardise(train, initial_like_outputs=train.initial is not None)
 
     def _split_paths(self) -> tuple[Path, Path, Path]:
         return self.folder.data, self.folder.validation, self.folder.test
@@ -147,11 +160,13 @@ class Run:
         )
         self._record(mle=time.perf_counter() - begin)
         self.reporter.say(f"maximum likelihood: loss {point.losses[-1]:.4g}")
-        write_bytes(self.folder.mle, fitfile.to_bytes(self._header(self.config), point.model))
+        write_bytes(self.folder.mle, fitfile.to_bytes({"experiment": self.experiment.name}, point.model))
         return point.model
 
-    def _train(self, config: Any, model: Any, splits: Splits, *, checkpoint: Path | None, show: bool) -> FitResult:
-        problem = api.assemble(config, model, splits.train)
+    def _train(
+        self, config: Any, model: Any, splits: Splits, scaling: Scaling, *, checkpoint: Path | None, show: bool
+    ) -> FitResult:
+        problem = api.assemble(config, model, splits.train, scaling)
         settings = api.train_settings(config)
         options = {"explained": config.population.explained, "max_components": config.population.max_components}
         data = view(problem, splits.train, self.dtype, **options)
@@ -172,10 +187,11 @@ class Run:
                 on_block=watch,
             )
 
-    def _header(self, config: Config) -> dict[str, Any]:
+    def _header(self, config: Config, scaling: Scaling) -> dict[str, Any]:
         return {
             "experiment": self.experiment.name,
             "config": config.model_dump(mode="json"),
+            "scaling": scaling.to_dict(),
             "version": _version.__version__,
         }
 
@@ -205,8 +221,9 @@ class Run:
         if other is not None:
             companion = api.read_fit(self._companion_path(), other, self._untrained())
             num = self.config.predict.num_samples
-            drawn, _ = predict(companion, splits.train, num, key=self.keys.evaluation)
-            companion_predictions = np.asarray(drawn)
+            companion_predictions, _ = predict(
+                companion, splits.train, num, key=self.keys.evaluation, scaling=self.scaling()
+            )
             companion_weights = np.asarray(sample_weights(companion.posterior, 4096, key=self.keys.evaluation))
         weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
         return Results(
@@ -247,8 +264,8 @@ class Run:
         keys = jax.random.split(jax.random.fold_in(self.keys.evaluation, 1), num_draws)
         distances = []
         for key in keys:
-            outputs, _ = predict(problem, data, size, key=key)
-            samples = self._predictive(problem, np.asarray(outputs, float))
+            outputs, _ = predict(problem, data, size, key=key, scaling=self.scaling())
+            samples = self._predictive(problem, outputs.astype(float))
             distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
         means = [float(np.nanmean(d)) for d in distances]
         per_time = np.nanmedian(np.nanmean(np.stack(distances), axis=(1, 3)), axis=0)
@@ -295,16 +312,18 @@ class Run:
     def _noise_scale(self, problem: Problem, num_samples: int) -> np.ndarray:
         sigma = fitfile.read_header(self.folder.fit)["noise_sigma"]
         if sigma is not None:
-            return np.asarray(sigma)
+            return self.scaling().unscale_spread(np.asarray(sigma))
         key_weights = jax.random.split(self.keys.prediction)[0]  # the weights behind the stored predictions
         weights = sample_weights(problem.posterior, num_samples, key=key_weights)
         log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
-        return np.exp(np.asarray(log_noise))[:, None, None, :]
+        return self.scaling().unscale_spread(np.exp(np.asarray(log_noise)))[:, None, None, :]
 
     def _posterior_diagnostics(self, problem: Problem, train: Dataset) -> dict[str, Any]:
         """How wrong the bound says the posterior is: ELBO, log-evidence, relative ESS, k-hat."""
-        full = api.with_likelihood(self.config, problem, train, self._mle(train))
-        data = view(full, train, self.dtype)
+        scaling = self.scaling()
+        scaled = train.scaled(scaling)
+        full = api.with_likelihood(self.config, problem, self._mle(scaled), scaled, scaling)
+        data = view(full, scaled, self.dtype)
         assert isinstance(data, TrajectoryView)
         _, logs = log_weights(full, data, self.config.predict.num_weights, key=self.keys.evaluation)
         logs = np.asarray(logs, float)
@@ -343,7 +362,7 @@ class _Watch:
         replicates = self.train.replicates()
         key = jax.random.fold_in(self.run.keys.evaluation, step)
         outputs, _ = predict(problem, self.train, len(replicates.outputs), key=key)
-        distance = metrics.w1(np.asarray(outputs, float), replicates.outputs, mask_b=replicates.mask)
+        distance = metrics.w1(outputs.astype(float), replicates.outputs, mask_b=replicates.mask)
         row = ",".join([str(step), *(repr(float(x)) for x in np.nanmean(distance, axis=(0, 2)))])
         earlier = self.path.read_text().splitlines() if self.path.exists() else []
         kept = [line for line in earlier if int(line.split(",")[0]) < step]

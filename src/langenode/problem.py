@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
-from langenode.data import Batch, Cases, Dataset
+from langenode.data import Batch, Cases, Dataset, Scaling
 from langenode.likelihood import Likelihood
 from langenode.partition import Partition
 from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw
@@ -78,9 +78,19 @@ def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGK
 
 
 def predict(
-    problem: Problem, data: Dataset, num_samples: int, *, key: PRNGKeyArray, chunk: int = 1024
-) -> tuple[Float[Array, "sample condition time out"], Float[Array, "sample dim"]]:
-    """Predictions once a condition, and the weights that made them; a random start is drawn from the condition's."""
+    problem: Problem,
+    data: Dataset,
+    num_samples: int,
+    *,
+    key: PRNGKeyArray,
+    scaling: Scaling | None = None,
+    chunk: int = 1024,
+) -> tuple[Float[np.ndarray, "sample condition time out"], Float[Array, "sample dim"]]:
+    """Predictions once a condition, and the weights that made them; a random start is drawn from the condition's.
+
+    `scaling` is that of the fit: it is applied to the data's times, inputs and starts, and undone in the predictions.
+    """
+    data = data if scaling is None else data.scaled(scaling)
     key_weights, key_start = jax.random.split(key)
     weights = sample_weights(problem.posterior, num_samples, key=key_weights)
     dtype = weights.dtype
@@ -102,7 +112,8 @@ def predict(
         )
         for i in range(0, num_samples, chunk)
     ]
-    return jnp.concatenate(parts), weights
+    outputs = np.concatenate(parts)
+    return (outputs if scaling is None else scaling.unscale_outputs(outputs)), weights
 
 
 def draw_members(key: PRNGKeyArray, present: Bool[Array, "member condition"], num: int) -> Int[Array, "num condition"]:

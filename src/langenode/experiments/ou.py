@@ -39,6 +39,7 @@ class OUConfig(Config):
 def defaults(method: str, target: str) -> dict[str, Any]:
     """Choices made by measurement (see docs/ou.md) that differ from the general defaults."""
     layers: dict[str, Any] = {
+        "scaling": "none",  # the two weights are read in the data's own units
         "model": {"layers": ()},
         "mle": {"num_adam": 200, "num_lbfgs": 30, "learning_rate": 0.3},
         "population": {"explained": 0.99999},
