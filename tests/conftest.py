@@ -4,4 +4,6 @@ import jax
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
+# Most of the suite's time is compilation of programs that run once, so XLA's optimisations are left out.
+jax.config.update("jax_disable_most_optimizations", True)
 install_import_hook("langenode", "beartype.beartype")

@@ -1,5 +1,11 @@
 """Algorithm 1: chunking, mini-batches, the guard, early stopping and resuming."""
 
+# What a test knows of its objects is more than their declared types say.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalSubscript=false
+# pyright: reportCallIssue=false
+
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,14 +26,6 @@ from langenode.targets import Population, Posterior, Tempered
 KEY = jax.random.key(3)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """These programs run for milliseconds and compile for seconds: leave XLA's optimisations out."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def small_data(num=12, num_times=7, *, missing=False, seed=0):
     rng = np.random.default_rng(seed)
     times = np.linspace(0.0, 1.0, num_times)
@@ -45,7 +43,7 @@ def small_model(layers=()):
     return NeuralODE(OnConcatenation(MLP((1, *layers, 1), key=KEY)), num_hidden=1)
 
 
-def small_problem(target, *, data=None, posterior=None, layers=(), where="all", noise=0.1):
+def small_problem(target, *, data=None, posterior=None, layers=(), where="all", noise=0.1) -> Any:
     data = small_data() if data is None else data
     model = small_model(layers)
     partition = Partition.of(model, where)
@@ -157,7 +155,7 @@ SETTINGS = TrainSettings(num_updates=25, num_samples=8, block=10, learning_rate=
 
 
 @pytest.mark.parametrize(("name", "rest"), [("posterior", True), ("energy", False)])
-def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, name, rest):
+def test_resumed_equals_uninterrupted_bit_for_bit_and_the_rest_moves_only_if_refitted(tmp_path, name, rest):
     problem, data = small_problem(TARGETS[name], layers=(3,), where="last_layer")
     settings = SETTINGS._replace(refit_rest=rest, batch_trajectories=6, patience=50)
     whole = fit(problem, data, settings, key=KEY, validation=data)
@@ -175,15 +173,9 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, name, rest):
     resumed = fit(problem, data, settings, key=KEY, validation=data, state=state)
     for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(whole.state.history, np.zeros_like(whole.state.history))
-
-
-def test_the_rest_moves_only_where_it_is_refitted():
-    problem, data = small_problem(TARGETS["energy"], layers=(3,), where="last_layer")
-    first = lambda result: np.asarray(result.problem.model.dynamics.network.layers[0].weight)  # noqa: E731
-    before = np.asarray(problem.model.dynamics.network.layers[0].weight)
-    np.testing.assert_array_equal(first(fit(problem, data, SETTINGS, key=KEY)), before)
-    assert not np.array_equal(first(fit(problem, data, SETTINGS._replace(refit_rest=True), key=KEY)), before)
+    first = lambda model: np.asarray(model.dynamics.network.layers[0].weight)  # noqa: E731
+    has_moved = not np.array_equal(first(whole.problem.model), first(problem.model))
+    assert has_moved == rest  # what is not stochastic moves only where it is refitted
 
 
 def test_non_finite_updates_are_skipped_and_counted():
@@ -294,10 +286,10 @@ def test_predictions_start_where_members_of_the_condition_did():
 
 def test_simulate_equals_one_model_at_a_time():
     problem, _ = small_problem(TARGETS["energy"], layers=(3,), where="last_layer")
-    batch = small_data().arrays(float)
+    batch = small_data(2).arrays(float)
     weights = problem.posterior.sample(3, key=KEY)
     together = simulate(problem.model, problem.partition, weights, batch.times, batch.inputs, batch.initial)
     for i in range(3):
         model = problem.partition.combine(problem.model, weights[i])
-        alone = jnp.stack([model(batch.times[j], batch.inputs[j], batch.initial[j]) for j in range(12)])
+        alone = jnp.stack([model(batch.times[j], batch.inputs[j], batch.initial[j]) for j in range(2)])
         np.testing.assert_allclose(together[i], alone, rtol=1e-12)

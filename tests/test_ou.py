@@ -1,5 +1,11 @@
 """The OU demonstration against what is known of it: NUTS, quadrature, and what the generator drew."""
 
+# What a test knows of its objects is more than their declared types say.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalSubscript=false
+# pyright: reportCallIssue=false
+
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +20,7 @@ from langenode.pipeline import configure
 from langenode.problem import predict, sample_weights, view
 
 
-def fitted(*layers):
+def fitted(*layers) -> Any:
     """The experiment's own road from configuration to fit, in memory."""
     config = configure("ou", list(layers))
     keys = api.Streams.of(config.seed)

@@ -136,6 +136,11 @@ def make_posterior(
     )
 
 
+def _is_joint(data: Dataset) -> bool:
+    """Whether conditions can be compared together: units are crossed with them, and some unit appears in all."""
+    return data.has_crossed_units and bool(data.replicates().present.all(1).any())
+
+
 def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Problem:
     """The whole problem, from a model at its maximum likelihood and the training data, already scaled."""
     partition = Partition.of(model, config.stochastic)
@@ -143,7 +148,7 @@ def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Pro
     prior = make_prior(config, weights)
     likelihood = make_likelihood(config, model, data, scaling)
     num_observed = int(data.mask.sum())
-    target = make_target(config, num_observed, joint=data.has_crossed_units)
+    target = make_target(config, num_observed, joint=_is_joint(data))
     reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
     posterior = make_posterior(config, reference, weights, key=Streams.of(config.seed).sampler)
     return Problem(model, partition, prior, likelihood, target, posterior)

@@ -23,9 +23,7 @@ from langenode.targets import (
     Posterior,
     Tempered,
     Terms,
-    fair_energy_score,
     observe,
-    whitened_scores,
 )
 
 Target = Posterior | Tempered | Population
@@ -235,9 +233,8 @@ class PopulationView(eqx.Module):
 
     def score(self, problem: Problem, outcomes: PopulationOutcome) -> Float[Array, ""]:
         """What early stopping watches: the fair energy score of whole trajectories, whatever loss is trained on."""
-        del problem
-        ours, theirs = whitened_scores(outcomes.predictions - outcomes.responses, self.observed)
-        return fair_energy_score(ours, theirs, self.observed.present)
+        assert isinstance(problem.target, Population)
+        return problem.target.energy_score(outcomes.predictions, outcomes.responses, self.observed)
 
 
 View = TrajectoryView | PopulationView
@@ -251,6 +248,11 @@ def view(problem: Problem, data: Dataset, dtype: Any, *, explained: float = 0.99
         likelihood = _as_dtype(problem.likelihood, dtype)
         return TrajectoryView(data.arrays(dtype), likelihood)
     cases, replicates = data.cases(), data.replicates()
+    if problem.target.joint and not replicates.present.all(1).any():
+        raise ValueError(
+            "to compare conditions together some unit must appear in all of them; none does; "
+            "use Population(joint=False), or add the missing trajectories"
+        )
     centre = mean_responses(problem.model, cases, replicates.initial, replicates.outputs.shape)
     observed = observe(replicates, centre, max_components=max_components, explained=explained)
     observed = _as_dtype(observed, dtype)

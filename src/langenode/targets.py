@@ -168,18 +168,24 @@ class Population(eqx.Module):
             data = -log_mean_exp_likelihood(predictions, observed, joint=self.joint)
         return Terms(data + self.kl_weight * jnp.mean(kl), data, jnp.mean(kl))
 
+    def energy_score(self, predictions: Array, responses: Array, observed: Observed) -> Float[Array, ""]:
+        """The fair energy score of whole trajectories, whatever loss is trained on: also the validation score."""
+        return fair_energy_score(*self._scores(predictions - responses, observed))
+
     def _energy(self, deviations: Array, observed: Observed) -> Float[Array, ""]:
-        ours, theirs = whitened_scores(deviations, observed)
-        if self.joint:  # scores of all conditions side by side, as one condition
-            ours = ours.reshape(*ours.shape[:2], 1, -1)
-            theirs = theirs.reshape(theirs.shape[0], 1, -1)
-            weights = jnp.all(observed.present, axis=1, keepdims=True)
-        else:
-            weights = observed.present
-        score = fair_energy_score(ours, theirs, weights)
+        scores = self._scores(deviations, observed)
         if self.moment_weight == 0.0:
-            return score
-        return score + self.moment_weight * moment_error(ours, theirs, weights)
+            return fair_energy_score(*scores)
+        return fair_energy_score(*scores) + self.moment_weight * moment_error(*scores)
+
+    def _scores(self, deviations: Array, observed: Observed) -> tuple[Array, Array, Array]:
+        """Scores of replicas and data, and which members count."""
+        ours, theirs = whitened_scores(deviations, observed)
+        if not self.joint:
+            return ours, theirs, observed.present
+        # All conditions side by side, as one; only members that are present in each of them can be compared.
+        everywhere = jnp.all(observed.present, axis=1, keepdims=True)
+        return ours.reshape(*ours.shape[:2], 1, -1), theirs.reshape(theirs.shape[0], 1, -1), everywhere
 
 
 def whitened_scores(deviations: Array, observed: Observed) -> tuple[Array, Array]:
@@ -202,10 +208,15 @@ def fair_energy_score(ours: Array, theirs: Array, weights: Array) -> Float[Array
     num_samples = ours.shape[1]
     is_shared = ours.shape[0] == 1
     cross = _distance(ours[0][None] - theirs[:, None] if is_shared else ours - theirs[:, None]).mean(1)
-    pairs = _distance(ours[:, :, None] - ours[:, None, :])
-    off_diagonal = 1.0 - jnp.eye(num_samples, dtype=pairs.dtype)[None, :, :, None]
-    spread = (pairs * off_diagonal).sum((1, 2)) / (num_samples * (num_samples - 1))
-    per_member = cross - 0.5 * spread
+
+    @jax.checkpoint
+    def spread(points):
+        pairs = _distance(points[:, None] - points[None, :])
+        off_diagonal = 1.0 - jnp.eye(num_samples, dtype=pairs.dtype)[:, :, None]
+        return (pairs * off_diagonal).sum((0, 1)) / (num_samples * (num_samples - 1))
+
+    # One map at a time: with a map for every member all pairs at once would not fit in memory.
+    per_member = cross - 0.5 * (spread(ours[0])[None] if is_shared else jax.lax.map(spread, ours))
     return jnp.sum(per_member * weights) / jnp.sum(weights)
 
 

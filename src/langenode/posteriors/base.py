@@ -75,7 +75,8 @@ class Reference(eqx.Module):
     def from_covariance(cls, mean: Float[Array, " dim"], covariance: Float[Array, "dim dim"]) -> "Reference":
         """The reference with a given full covariance: L is its symmetric root, written as `s (I + F F^T)`."""
         values, vectors = jnp.linalg.eigh(covariance)
-        roots = jnp.sqrt(values)
+        # A singular covariance (rounding, or a weight without effect) gets the smallest spread that can be inverted.
+        roots = jnp.sqrt(jnp.maximum(values, jnp.finfo(values.dtype).eps * values[-1]))
         smallest = roots[0]
         factor = vectors * jnp.sqrt(jnp.maximum(roots / smallest - 1.0, 0.0))
         return cls(mean, jnp.full_like(mean, smallest), factor)
