@@ -2,7 +2,7 @@
 
 # What a test knows of its objects is more than their declared types say.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalSubscript=false
-# pyright: reportCallIssue=false
+# pyright: reportCallIssue=false, reportFunctionMemberAccess=false, reportOptionalMemberAccess=false
 
 from typing import Any
 
