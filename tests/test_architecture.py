@@ -23,8 +23,8 @@ RANKS = {
     1: ("data", "priors", "partition", "metrics", "diagnostics", "posteriors"),
     2: ("models", "likelihood", "targets", "simulators", "plots"),
     3: ("mle", "problem", "inference", "baselines", "parallel"),
-    4: ("fitfile", "experiments", "runfolder", "report", "progress"),
-    5: ("api", "pipeline"),
+    4: ("fitfile", "experiments", "runfolder", "runfiles", "report", "progress"),
+    5: ("api", "evaluation", "pipeline"),
     6: ("cli",),
     7: ("__init__", "__main__"),
 }
@@ -37,7 +37,9 @@ SIDEWAYS = {
     "targets": {"likelihood"},
     "inference": {"mle", "problem"},
     "baselines": {"mle", "problem"},
-    "pipeline": {"api"},
+    "runfiles": {"runfolder"},
+    "evaluation": {"api"},
+    "pipeline": {"api", "evaluation"},
 }
 
 # Of the lower ranks, these rooms know only what is named.

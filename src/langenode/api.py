@@ -194,12 +194,6 @@ def cast(model: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, model)
 
 
-def with_likelihood(config: Config, problem: Problem, mle_model: Any, data: Dataset, scaling: Scaling) -> Problem:
-    """A fitted problem with the noise of its training data, which a fit file does not keep."""
-    likelihood = make_likelihood(config, mle_model, data, scaling)
-    return Problem(problem.model, problem.partition, problem.prior, likelihood, problem.target, problem.posterior)
-
-
 def fit_bytes(problem: Problem, header: dict[str, Any]) -> bytes:
     """The content of a fit file: model, prior and posterior, and all that is needed to rebuild their structure."""
     reference = getattr(problem.posterior, "reference", None)

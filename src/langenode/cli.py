@@ -86,7 +86,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     w1, held_out = found["w1"], found["w1_held_out"]
     rows = [
         ("W1 to the data (median of draws)", f"{w1['mean']:.4g}", f"floor {w1['floor']:.4g}, ratio {w1['ratio']:.2f}"),
-        ("W1 to held-out data", f"{held_out['mean']:.4g}", f"floor {held_out['floor']:.4g}"),
+        ("W1 to held-out data", f"{held_out['mean']:.4g}", f"training data's own {held_out['data']:.4g}"),
         ("energy score, held out", f"{found['energy_score']:.4g}", ""),
         ("CRPS, held out", f"{found['crps']:.4g}", ""),
     ]

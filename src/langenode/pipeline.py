@@ -4,7 +4,6 @@
 training goes on from its last checkpoint, bit for bit.
 """
 
-import csv
 import io
 import json
 import platform
@@ -17,13 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version, api, fitfile, metrics
+from langenode import _version, api, evaluation, fitfile, metrics, runfiles
 from langenode.config import Config, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Experiment, Results, Splits
-from langenode.inference import FitResult, TrainState, fit, initial_state, log_weights
+from langenode.inference import FitResult, TrainState, fit, initial_state
 from langenode.mle import fit_mle
-from langenode.problem import Problem, TrajectoryView, predict, sample_weights, view
+from langenode.problem import Problem, predict, sample_weights, view
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder, write_bytes, write_json, write_text
 from langenode.targets import Population
@@ -89,7 +88,9 @@ class Run:
         if companion is not None:
             other = self._train(companion, model, splits, scaling, checkpoint=None, show=False)
             write_bytes(self._companion_path(), api.fit_bytes(other.problem, self._header(companion, scaling)))
-        self._write_history(result.state)
+        state, options = result.state, self.config.training
+        rows, scores = np.asarray(state.history)[: int(state.step)], np.asarray(state.validation)
+        runfiles.write_history(self.folder.history, rows, scores, options.block)
         self._record(fit=result.seconds)
         write_bytes(self.folder.fit, api.fit_bytes(result.problem, self._header(self.config, scaling)))
         self.folder.checkpoint.unlink(missing_ok=True)
@@ -100,13 +101,17 @@ class Run:
         problem, test = self.problem(), self.splits().test
         num = self.config.predict.num_samples
         outputs, weights = predict(problem, test, num, key=self.keys.prediction, scaling=self.scaling())
-        _write_predictions(self.folder.predictions, test, outputs, np.asarray(weights))
+        runfiles.write_predictions(self.folder.predictions, test, outputs, np.asarray(weights))
         self._record(predict=time.perf_counter() - begin)
 
     def evaluate(self) -> None:
         """metrics.json and the figures."""
         results = self._results()
-        found = self._metrics(results)
+        header = fitfile.read_header(self.folder.fit)
+        found = evaluation.common_metrics(results, header["noise_sigma"], self.keys)
+        if self.config.target != "population":
+            found["posterior"] = self._posterior_diagnostics(results)
+        found["seconds"] = json.loads(self.folder.provenance.read_text())["seconds"]
         results = results._replace(metrics=found)
         found |= self.experiment.metrics(results)
         for name, figure in self.experiment.figures(results).items():
@@ -114,6 +119,12 @@ class Run:
             figure.savefig(buffer, format="png")
             write_bytes(self.folder.figures / f"{name}.png", buffer.getvalue())
         write_json(self.folder.metrics, found)
+
+    def _posterior_diagnostics(self, results: Results) -> dict[str, Any]:
+        train = results.splits.train.scaled(results.scaling)
+        noise = api.make_likelihood(self.config, self._mle(train), train, results.scaling)
+        num = self.config.predict.num_weights
+        return evaluation.posterior_diagnostics(results.problem, noise, train, num, key=self.keys.evaluation)
 
     # What stages share
 
@@ -175,7 +186,7 @@ class Run:
         if checkpoint is not None and checkpoint.exists():
             state = fitfile.read_tree(checkpoint, initial_state(problem, settings))
             self.reporter.say(f"resuming at update {int(state.step)}")
-        watch = _Watch(self, splits.train, checkpoint, settings.num_updates) if show else None
+        watch = _Watch(self, splits.train, scaling, checkpoint) if show else None
         with self.reporter.training(f"{config.method}, {config.target}"):
             return fit(
                 problem,
@@ -200,30 +211,15 @@ class Run:
         provenance["seconds"] = {**provenance.get("seconds", {}), **seconds}
         write_json(self.folder.provenance, provenance)
 
-    def _write_history(self, state: TrainState) -> None:
-        rows = np.asarray(state.history)[: int(state.step)]
-        validation = np.asarray(state.validation)
-        block = self.config.training.block
-        buffer = io.StringIO()
-        writer = csv.writer(buffer)
-        writer.writerow(["update", "loss", "data", "kl", "validation"])
-        for step, row in enumerate(rows, start=1):
-            is_end = step % block == 0 or step == len(rows)
-            score = validation[(step - 1) // block] if is_end else np.nan
-            writer.writerow([step, *(repr(float(x)) for x in row), repr(float(score)) if np.isfinite(score) else ""])
-        write_text(self.folder.history, buffer.getvalue())
-
     def _results(self) -> Results:
         splits, problem = self.splits(), self.problem()
-        stored = _read_predictions(self.folder.predictions)
+        scaling = self.scaling()
         companion = companion_predictions = companion_weights = None
         other = self.experiment.companion(self.config)
         if other is not None:
             companion = api.read_fit(self._companion_path(), other, self._untrained())
             num = self.config.predict.num_samples
-            companion_predictions, _ = predict(
-                companion, splits.train, num, key=self.keys.evaluation, scaling=self.scaling()
-            )
+            companion_predictions, _ = predict(companion, splits.train, num, key=self.keys.evaluation, scaling=scaling)
             companion_weights = np.asarray(sample_weights(companion.posterior, 4096, key=self.keys.evaluation))
         weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
         return Results(
@@ -231,121 +227,28 @@ class Run:
             problem=problem,
             companion=companion,
             splits=splits,
-            predictions=stored,
+            scaling=scaling,
+            predictions=runfiles.read_predictions(self.folder.predictions),
             weights=np.asarray(weights),
             companion_predictions=companion_predictions,
             companion_weights=companion_weights,
-            history=_read_history(self.folder.history),
-            convergence=_read_convergence(self.folder.path / "convergence.csv"),
+            history=runfiles.read_history(self.folder.history),
+            convergence=runfiles.read_convergence(self.folder.convergence),
             metrics={},
             key=self.keys.evaluation,
         )
 
-    def _metrics(self, results: Results) -> dict[str, Any]:
-        config, problem, splits = self.config, results.problem, results.splits
-        seconds = json.loads(self.folder.provenance.read_text())["seconds"]
-        found: dict[str, Any] = {
-            "experiment": self.experiment.name,
-            **{name: getattr(config, name) for name in ("method", "target", "stochastic", "rest", "seed")},
-            "w1": self._w1(problem, splits.train),
-            "w1_held_out": self._w1(problem, splits.test),
-        }
-        found |= self._held_out_scores(results)
-        found["weights"] = _moments(results.weights)
-        if config.target != "population":
-            found["posterior"] = self._posterior_diagnostics(problem, splits.train)
-        found["seconds"] = seconds
-        return found
-
-    def _w1(self, problem: Problem, data: Dataset) -> dict[str, Any]:
-        """W1 of the marginals to a data set: the median of several draws, and the floor of two such samples."""
-        replicates = data.replicates()
-        size, num_draws = len(replicates.outputs), self.config.predict.num_w1_draws
-        keys = jax.random.split(jax.random.fold_in(self.keys.evaluation, 1), num_draws)
-        distances = []
-        for key in keys:
-            outputs, _ = predict(problem, data, size, key=key, scaling=self.scaling())
-            samples = self._predictive(problem, outputs.astype(float))
-            distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
-        means = [float(np.nanmean(d)) for d in distances]
-        per_time = np.nanmedian(np.nanmean(np.stack(distances), axis=(1, 3)), axis=0)
-        rng = np.random.default_rng(self.config.seed)
-        floor = metrics.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
-        return {
-            "mean": float(np.median(means)),
-            "floor": floor.median,
-            "ratio": float(np.median(means)) / floor.median,
-            "low": float(np.quantile(means, 0.1)),
-            "high": float(np.quantile(means, 0.9)),
-            "num_draws": num_draws,
-            "num_samples": size,
-            "per_time": per_time,
-        }
-
-    def _held_out_scores(self, results: Results) -> dict[str, Any]:
-        """Scores on test trajectories, of the predictive law (see `_predictive`); both bands of a likelihood target."""
-        replicates = results.splits.test.replicates()
-        outputs, mask = replicates.outputs, replicates.mask
-        samples = self._predictive(results.problem, results.predictions)
-        found: dict[str, Any] = {
-            "energy_score": metrics.energy_score(samples, outputs, mask=mask),
-            "crps": metrics.crps(samples, outputs, mask=mask),
-            "coverage": metrics.coverage(samples, outputs, mask=mask),
-        }
-        if self.config.target != "population":
-            noisy = self._with_noise(results.problem, results.predictions)
-            found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
-            found["coverage_noise"] = metrics.coverage(noisy, outputs, mask=mask)
-        return found
-
-    def _predictive(self, problem: Problem, samples: np.ndarray) -> np.ndarray:
-        """What new data are compared with: for a posterior the model plus observation noise, else the push-forward.
-
-        (A tempered fit's sigma is the spread between trajectories, which its push-forward is meant to have already.)
-        """
-        return self._with_noise(problem, samples) if self.config.target == "posterior" else samples
-
-    def _with_noise(self, problem: Problem, samples: np.ndarray) -> np.ndarray:
-        rng = np.random.default_rng(self.config.seed)
-        return samples + self._noise_scale(problem, len(samples)) * rng.standard_normal(samples.shape)
-
-    def _noise_scale(self, problem: Problem, num_samples: int) -> np.ndarray:
-        sigma = fitfile.read_header(self.folder.fit)["noise_sigma"]
-        if sigma is not None:
-            return self.scaling().unscale_spread(np.asarray(sigma))
-        key_weights = jax.random.split(self.keys.prediction)[0]  # the weights behind the stored predictions
-        weights = sample_weights(problem.posterior, num_samples, key=key_weights)
-        log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
-        return self.scaling().unscale_spread(np.exp(np.asarray(log_noise)))[:, None, None, :]
-
-    def _posterior_diagnostics(self, problem: Problem, train: Dataset) -> dict[str, Any]:
-        """How wrong the bound says the posterior is: ELBO, log-evidence, relative ESS, k-hat."""
-        scaling = self.scaling()
-        scaled = train.scaled(scaling)
-        full = api.with_likelihood(self.config, problem, self._mle(scaled), scaled, scaling)
-        data = view(full, scaled, self.dtype)
-        assert isinstance(data, TrajectoryView)
-        _, logs = log_weights(full, data, self.config.predict.num_weights, key=self.keys.evaluation)
-        logs = np.asarray(logs, float)
-        evidence = metrics.log_evidence(logs)
-        return {
-            "elbo": float(logs.mean()),
-            "elbo_se": float(logs.std() / np.sqrt(len(logs))),
-            "log_evidence": evidence.value,
-            "log_evidence_se": evidence.standard_error,
-            "relative_ess": metrics.relative_ess(logs),
-            "k_hat": metrics.k_hat(logs),
-        }
-
 
 class _Watch:
-    """Called after every block: shows progress, stores a checkpoint now and then, records W1 on the way."""
+    """Called after every block: shows progress, stores a checkpoint now and then, records W1 on the way.
 
-    def __init__(self, run: Run, train: Dataset, checkpoint: Path | None, num_updates: int):
-        self.run, self.train, self.checkpoint = run, train, checkpoint
-        self.path = run.folder.path / "convergence.csv"
-        first = run.config.training.block
-        marks = np.unique(np.geomspace(first, num_updates, NUM_CONVERGENCE_POINTS).astype(int))
+    The training data are scaled; W1 is recorded in the data's own units.
+    """
+
+    def __init__(self, run: Run, train: Dataset, scaling: Scaling, checkpoint: Path | None):
+        self.run, self.train, self.scaling, self.checkpoint = run, train, scaling, checkpoint
+        options = run.config.training
+        marks = np.unique(np.geomspace(options.block, options.num_updates, NUM_CONVERGENCE_POINTS).astype(int))
         self.marks = [int(mark) for mark in marks]
         self.last_save = time.monotonic()
 
@@ -363,10 +266,8 @@ class _Watch:
         key = jax.random.fold_in(self.run.keys.evaluation, step)
         outputs, _ = predict(problem, self.train, len(replicates.outputs), key=key)
         distance = metrics.w1(outputs.astype(float), replicates.outputs, mask_b=replicates.mask)
-        row = ",".join([str(step), *(repr(float(x)) for x in np.nanmean(distance, axis=(0, 2)))])
-        earlier = self.path.read_text().splitlines() if self.path.exists() else []
-        kept = [line for line in earlier if int(line.split(",")[0]) < step]
-        write_text(self.path, "\n".join([*kept, row]) + "\n")
+        per_time = np.nanmean(self.scaling.unscale_spread(distance), axis=(0, 2))
+        runfiles.add_convergence(self.run.folder.convergence, step, per_time)
 
 
 def _can_validate(problem: Problem) -> bool:
@@ -407,43 +308,3 @@ def _provenance(config: Config) -> dict[str, Any]:
         "platform": platform.platform(),
         "seconds": {},
     }
-
-
-def _moments(weights: np.ndarray) -> dict[str, Any]:
-    corr = np.atleast_2d(np.corrcoef(weights.T))
-    return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}
-
-
-def _write_predictions(path: Path, data: Dataset, outputs: np.ndarray, weights: np.ndarray) -> None:
-    import xarray as xr
-
-    cases = data.cases()
-    quantiles = np.quantile(outputs, [0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975], axis=0, method="weibull")
-    dataset = xr.Dataset(
-        {
-            "outputs": (("sample", "condition", "time", "out"), outputs),
-            "mean": (("condition", "time", "out"), outputs.mean(0)),
-            "quantiles": (("level", "condition", "time", "out"), quantiles),
-            "weights": (("sample", "dim"), weights),
-            "times": (("condition", "time"), cases.times),
-        },
-        coords={"level": [0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975], "out": list(data.output_names)},
-    )
-    write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
-
-
-def _read_predictions(path: Path) -> np.ndarray:
-    import xarray as xr
-
-    with xr.open_dataset(path, engine="scipy") as stored:
-        return np.asarray(stored["outputs"], float)
-
-
-def _read_history(path: Path) -> dict[str, np.ndarray]:
-    table = np.genfromtxt(path, delimiter=",", names=True)
-    return {name: np.atleast_1d(table[name]) for name in ("loss", "data", "kl", "validation")}
-
-
-def _read_convergence(path: Path) -> dict[str, np.ndarray]:
-    table = np.loadtxt(path, delimiter=",", ndmin=2) if path.exists() else np.zeros((0, 2))
-    return {"update": table[:, 0], "w1": table[:, 1:]}

@@ -31,6 +31,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint.langenode"
         self.fit = self.path / "fit.langenode"
         self.history = self.path / "history.csv"
+        self.convergence = self.path / "convergence.csv"
         self.predictions = self.path / "predictions.nc"
         self.metrics = self.path / "metrics.json"
         self.figures = self.path / "figures"

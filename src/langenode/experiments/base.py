@@ -7,7 +7,7 @@ import numpy as np
 
 from langenode._types import PRNGKeyArray
 from langenode.config import Config
-from langenode.data import Dataset
+from langenode.data import Dataset, Scaling
 from langenode.problem import Problem
 
 
@@ -26,6 +26,7 @@ class Results(NamedTuple):
     problem: Problem
     companion: Problem | None
     splits: Splits
+    scaling: Scaling
     predictions: np.ndarray
     weights: np.ndarray
     companion_predictions: np.ndarray | None

@@ -1,0 +1,71 @@
+"""The tables of a run: predictions (NetCDF), history and convergence (CSV)."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+
+from langenode.data import Dataset
+from langenode.runfolder import write_bytes, write_text
+
+LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
+
+
+def write_predictions(path: Path, data: Dataset, outputs: np.ndarray, weights: np.ndarray) -> None:
+    """Samples, mean and quantiles for every condition, with the weights that made them."""
+    import xarray as xr
+
+    # The quantiles at rank p (R + 1), as in `metrics.coverage`: bands are nominal also for few samples.
+    quantiles = np.quantile(outputs, LEVELS, axis=0, method="weibull")
+    dataset = xr.Dataset(
+        {
+            "outputs": (("sample", "condition", "time", "out"), outputs),
+            "mean": (("condition", "time", "out"), outputs.mean(0)),
+            "quantiles": (("level", "condition", "time", "out"), quantiles),
+            "weights": (("sample", "dim"), weights),
+            "times": (("condition", "time"), data.cases().times),
+        },
+        coords={"level": list(LEVELS), "out": list(data.output_names)},
+    )
+    write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
+
+
+def read_predictions(path: Path) -> np.ndarray:
+    """The samples, (sample, condition, time, out)."""
+    import xarray as xr
+
+    with xr.open_dataset(path, engine="scipy") as stored:
+        return np.asarray(stored["outputs"], float)
+
+
+def write_history(path: Path, rows: np.ndarray, validation: np.ndarray, block: int) -> None:
+    """Loss, data term and KL of every update; the validation score at the end of each block."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(["update", "loss", "data", "kl", "validation"])
+    for step, row in enumerate(np.asarray(rows), start=1):
+        is_end = step % block == 0 or step == len(rows)
+        score = float(validation[(step - 1) // block]) if is_end else np.nan
+        writer.writerow([step, *(repr(float(x)) for x in row), repr(score) if np.isfinite(score) else ""])
+    write_text(path, buffer.getvalue())
+
+
+def read_history(path: Path) -> dict[str, np.ndarray]:
+    """The columns of the history."""
+    table = np.genfromtxt(path, delimiter=",", names=True)
+    return {name: np.atleast_1d(table[name]) for name in ("loss", "data", "kl", "validation")}
+
+
+def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:
+    """Add a row; rows from beyond `step`, left by a run that was cut off later than its checkpoint, are dropped."""
+    earlier = path.read_text().splitlines() if path.exists() else []
+    kept = [line for line in earlier if int(line.split(",")[0]) < step]
+    row = ",".join([str(step), *(repr(float(x)) for x in w1_per_time)])
+    write_text(path, "\n".join([*kept, row]) + "\n")
+
+
+def read_convergence(path: Path) -> dict[str, np.ndarray]:
+    """W1 over time at some updates: `update` and `w1`, (update, time)."""
+    table = np.loadtxt(path, delimiter=",", ndmin=2) if path.exists() else np.zeros((0, 2))
+    return {"update": table[:, 0], "w1": table[:, 1:]}
