@@ -4,6 +4,7 @@
 training goes on from its last checkpoint, bit for bit.
 """
 
+import contextlib
 import io
 import json
 import platform
@@ -187,7 +188,8 @@ class Run:
             state = fitfile.read_tree(checkpoint, initial_state(problem, settings))
             self.reporter.say(f"resuming at update {int(state.step)}")
         watch = _Watch(self, splits.train, scaling, checkpoint) if show else None
-        with self.reporter.training(f"{config.method}, {config.target}"):
+        title = f"{config.method}, {config.target}"
+        with self.reporter.training(title) if show else contextlib.nullcontext():
             return fit(
                 problem,
                 data,
