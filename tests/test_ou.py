@@ -17,6 +17,7 @@ from langenode.experiments.ou import EXPERIMENT
 from langenode.inference import fit, log_weights
 from langenode.mle import fit_mle
 from langenode.pipeline import configure
+from langenode.posteriors import cast
 from langenode.problem import predict, sample_weights, view
 
 
@@ -26,7 +27,7 @@ def fitted(*layers) -> Any:
     keys = api.Streams.of(config.seed)
     splits = EXPERIMENT.simulate(config, keys.data)
     dtype = jnp.dtype(config.precision)
-    model = api.cast(EXPERIMENT.build_model(config, keys.model), dtype)
+    model = cast(EXPERIMENT.build_model(config, keys.model), dtype)
     model = fit_mle(model, splits.train, num_adam=200, num_lbfgs=30, learning_rate=0.3).model
     problem = api.assemble(config, model, splits.train, Scaling.identity(splits.train))
     data = view(problem, splits.train, dtype, explained=config.population.explained)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -187,11 +186,6 @@ def train_settings(config: Config) -> TrainSettings:
         block=options.block,
         patience=options.patience,
     )
-
-
-def cast(model: Any, dtype: Any) -> Any:
-    """A model with its real arrays in one precision."""
-    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, model)
 
 
 def fit_bytes(problem: Problem, header: dict[str, Any]) -> bytes:

@@ -45,6 +45,7 @@ def run(
     from langenode.config import ConfigError, parse_overrides, read_toml
     from langenode.experiments import EXPERIMENTS
     from langenode.progress import Reporter
+    from langenode.runfolder import RunFolder
 
     if experiment not in EXPERIMENTS:
         raise ConfigError(f"an experiment must be one of {', '.join(EXPERIMENTS)}; got {experiment!r}; choose one")
@@ -53,10 +54,9 @@ def run(
     layers += [parse_overrides(set_ or []), {key: value for key, value in named.items() if value is not None}]
     resolved = pipeline.configure(experiment, layers)
     folder = Path("runs") / f"{experiment}-{resolved.method}" if out is None else out
-    work = pipeline.open_run(folder, resolved, Reporter(), force=force)
-    with work.folder.locked():
-        found = work.complete()
-    _print_results(found, work.folder.path)
+    with RunFolder(folder).locked():  # before anything in it is touched
+        found = pipeline.open_run(folder, resolved, Reporter(), force=force).complete()
+    _print_results(found, folder)
 
 
 def _prepare_jax() -> None:
@@ -92,7 +92,7 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
     rows += [(f"coverage of the {k} % band", f"{100 * v:.1f} %", "") for k, v in found["coverage"].items()]
     drawn = found.get("data_weights")
-    if drawn is not None and len(found["weights"]["std"]) == 2:
+    if drawn is not None and drawn["comparable"]:
         for i, name in enumerate(("W", "b")):
             ours, theirs = found["weights"]["std"][i], drawn["std"][i]
             rows.append((f"std of {name}", f"{ours:.4f}", f"drawn {theirs:.4f}"))
@@ -144,7 +144,7 @@ def _exit_code(error: Exception, config_error: type[Exception]) -> int | None:
     from langenode.inference import FitError
     from langenode.runfolder import RunFolderError
 
-    if isinstance(error, FitError):
+    if isinstance(error, FitError | FloatingPointError):
         return EXIT_FIT
     if isinstance(error, config_error | DataError | FitFileError | RunFolderError):
         return EXIT_INPUT

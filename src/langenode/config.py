@@ -33,7 +33,7 @@ class ModelConfig(Section):
     """The networks and the integrator."""
 
     layers: tuple[Count, ...] = (16, 16)
-    activation: str = "tanh"
+    activation: Literal["tanh", "softplus", "silu", "gelu", "relu", "elu", "sigmoid", "sin"] = "tanh"
     solver: Literal["heun", "adaptive", "stiff"] = "heun"
     substeps: Count = 1
     input_rule: Literal["trapezoid", "paper"] = "trapezoid"
@@ -154,6 +154,18 @@ class Config(Section):
                 "a bottleneck's weights have no density, so it serves target='population' only; "
                 f"got target={self.target!r}; change the target, or use method 'langevin'"
             )
+        if self.sampler.estimator == "log_variance" and (self.target == "population" or self.rest == "refit"):
+            raise ValueError(
+                "the log-variance estimator has no gradient for a population loss or for refitted weights; got "
+                f"target={self.target!r} and rest={self.rest!r}; use sampler.estimator='reparametrised'"
+            )
+        if self.training.num_samples % self.training.num_chunks:
+            raise ValueError(
+                "training.num_chunks must divide training.num_samples; got "
+                f"{self.training.num_chunks} and {self.training.num_samples}; change one of them"
+            )
+        if self.noise.num_modes > 1 and self.noise.correlation_time is not None:
+            raise ValueError("correlated noise needs one mode; got noise.num_modes > 1; drop one of the two options")
         if self.noise.kind == "given" and self.noise.sigma is None:
             raise ValueError("given noise needs its scale; noise.sigma is not set; set it, or noise.kind to another")
         return self
@@ -188,6 +200,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"a configuration file must exist; there is no {path}; check the name") from None
+    except OSError as error:
+        raise ConfigError(f"a configuration file must be readable; {path}: {error.strerror}; check it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"a configuration file must be TOML; {path} is not ({error}); correct it") from None
 

@@ -160,3 +160,10 @@ def _distance_correlations(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np
         return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 0.0)
 
     return correlation(num - 2, (num - 1) * (num - 2)), np.sqrt(correlation(num, num**2).clip(min=0.0))
+
+
+def weight_moments(weights: np.ndarray) -> dict[str, Any]:
+    """Mean, standard deviation and correlation (a number for two weights, a matrix for more)."""
+    constant = weights.std(0).min() == 0.0 or len(weights) < 2
+    corr = np.eye(weights.shape[1]) if constant else np.corrcoef(weights.T)
+    return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}

@@ -28,7 +28,7 @@ def common_metrics(results: Results, noise_sigma: list[float] | None, keys: Stre
     own = metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask) if splits.train.is_complete else np.nan
     found["w1_held_out"] = _w1(results, splits.test, noise, keys) | {"data": float(np.nanmean(own))}
     found |= _held_out_scores(results, noise)
-    found["weights"] = _moments(results.weights)
+    found["weights"] = metrics.weight_moments(results.weights)
     return found
 
 
@@ -37,11 +37,11 @@ class _Noise:
 
     def __init__(self, results: Results, sigma: list[float] | None, keys: Streams):
         self.results, self.sigma, self.keys = results, sigma, keys
+        self.rng = np.random.default_rng(results.config.seed)
 
     def add(self, samples: np.ndarray) -> np.ndarray:
         """Samples with noise."""
-        rng = np.random.default_rng(self.results.config.seed)
-        return samples + self._scale(len(samples)) * rng.standard_normal(samples.shape)
+        return samples + self._scale(len(samples)) * self.rng.standard_normal(samples.shape)
 
     def predictive(self, samples: np.ndarray) -> np.ndarray:
         """For a posterior the model plus observation noise, else the push-forward.
@@ -117,8 +117,3 @@ def posterior_diagnostics(
         "relative_ess": metrics.relative_ess(logs),
         "k_hat": metrics.k_hat(logs),
     }
-
-
-def _moments(weights: np.ndarray) -> dict[str, Any]:
-    corr = np.atleast_2d(np.corrcoef(weights.T))
-    return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}

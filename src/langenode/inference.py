@@ -129,7 +129,7 @@ def fit(
     if state is None:
         state = initial_state(problem, settings)
     begin = time.perf_counter()
-    while int(state.step) < settings.num_updates:
+    while int(state.step) < settings.num_updates and not _is_out_of_patience(state, settings):
         state = _run_block(state, static, data, key, settings)
         _stop_where_not_finite(state, settings)
         if validation is not None:
@@ -137,8 +137,6 @@ def fit(
         if on_block is not None:
             seconds = time.perf_counter() - begin
             on_block(state, _progress(state, settings, seconds), eqx.combine(state.averaged, static))
-        if _is_out_of_patience(state, settings):
-            break
     chosen = state.best if settings.patience > 0 and validation is not None else state.averaged
     return FitResult(eqx.combine(chosen, static), state, time.perf_counter() - begin)
 
@@ -196,7 +194,9 @@ def _update(state: TrainState, static: Any, data: View, key: PRNGKeyArray, setti
     terms, gradient = loss_and_gradient(params, static, batch, key_draws, settings)
     steps, optimiser_state = _optimiser(settings).update(gradient, state.optimiser, params)
     new = optax.apply_updates(params, steps)
-    averaged = jax.tree.map(lambda a, p: settings.average * a + (1.0 - settings.average) * p, state.averaged, new)
+    # The average forgets its untrained beginning: it runs over fewer updates at first.
+    memory = jnp.minimum(settings.average, (1.0 + state.step) / (10.0 + state.step))
+    averaged = jax.tree.map(lambda a, p: (memory * a + (1.0 - memory) * p).astype(p.dtype), state.averaged, new)
     averaged = _with_diffusion(averaged, state.step, settings)
     ok = jnp.isfinite(optax.tree.norm(gradient)) & jnp.isfinite(terms.loss)
 
@@ -244,7 +244,7 @@ def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainSta
     block = (int(state.step) - 1) // settings.block
     earlier = np.asarray(state.validation)
     validation = state.validation.at[block].set(score)
-    is_best = not np.any(earlier[:block] <= float(score))
+    is_best = bool(jnp.isfinite(score)) and not np.any(earlier[:block] <= float(score))
     return state._replace(validation=validation, best=state.averaged if is_best else state.best)
 
 
@@ -255,7 +255,7 @@ def _is_out_of_patience(state: TrainState, settings: TrainSettings) -> bool:
 
 
 def _stop_where_not_finite(state: TrainState, settings: TrainSettings) -> None:
-    if int(state.skipped_in_row) >= settings.largest_skips:
+    if int(state.skipped_in_row) >= min(settings.largest_skips, settings.num_updates):
         raise FitError(
             f"training must stay finite; the last {int(state.skipped_in_row)} updates (of {int(state.step)}) had "
             "a loss or gradient that is not; lower training.learning_rate, add solver substeps, or scale the data"

@@ -21,6 +21,7 @@ from langenode.diagnostics import (
     k_hat,
     log_evidence,
     relative_ess,
+    weight_moments,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "w1",
     "w1_floor_from_data",
     "w1_floor_from_pool",
+    "weight_moments",
 ]
 
 _BLOCK = 2**22  # elements in a temporary: 32 MB, so that memory does not grow with the square of the samples

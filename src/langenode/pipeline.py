@@ -23,6 +23,7 @@ from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Experiment, Results, Splits
 from langenode.inference import FitResult, TrainState, fit, initial_state
 from langenode.mle import fit_mle
+from langenode.posteriors import cast
 from langenode.problem import Problem, predict, sample_weights, view
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder, write_bytes, write_json, write_text
@@ -49,8 +50,8 @@ class Run:
         """A new run in an empty folder (or one whose run `force` may remove)."""
         folder = RunFolder(path)
         folder.create(force=force)
-        write_text(folder.config, to_toml(config))
         write_json(folder.provenance, _provenance(config))
+        write_text(folder.config, to_toml(config))  # last: a folder with a configuration is a run
         return cls(folder, config, reporter)
 
     # Stages
@@ -155,7 +156,7 @@ class Run:
         return self.folder.path / "companion.langenode"
 
     def _untrained(self) -> Any:
-        return api.cast(self.experiment.build_model(self.config, self.keys.model), self.dtype)
+        return cast(self.experiment.build_model(self.config, self.keys.model), self.dtype)
 
     def _mle(self, train: Dataset) -> Any:
         if self.folder.mle.exists():
@@ -171,7 +172,8 @@ class Run:
             penalty=options.penalty,
         )
         self._record(mle=time.perf_counter() - begin)
-        self.reporter.say(f"maximum likelihood: loss {point.losses[-1]:.4g}")
+        if len(point.losses):
+            self.reporter.say(f"maximum likelihood: loss {point.losses[-1]:.4g}")
         write_bytes(self.folder.mle, fitfile.to_bytes({"experiment": self.experiment.name}, point.model))
         return point.model
 
@@ -222,12 +224,13 @@ class Run:
             companion = api.read_fit(self._companion_path(), other, self._untrained())
             num = self.config.predict.num_samples
             companion_predictions, _ = predict(companion, splits.train, num, key=self.keys.evaluation, scaling=scaling)
-            companion_weights = np.asarray(sample_weights(companion.posterior, 4096, key=self.keys.evaluation))
+            companion_weights = np.asarray(
+                sample_weights(companion.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
+            )
         weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
         return Results(
             config=self.config,
             problem=problem,
-            companion=companion,
             splits=splits,
             scaling=scaling,
             predictions=runfiles.read_predictions(self.folder.predictions),
@@ -297,7 +300,7 @@ def configure(experiment: str, layers: list[dict[str, Any]]) -> Any:
     method = chosen.get("method", "langevin")
     target = chosen.get("target", known.default_target(method))
     top = {"experiment": experiment, "method": method, "target": target}
-    return resolve(known.config, top, known.defaults(method, target), *layers)
+    return resolve(known.config, top, known.defaults(method, target), *layers, {"experiment": experiment})
 
 
 def _provenance(config: Config) -> dict[str, Any]:

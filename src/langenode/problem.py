@@ -15,7 +15,7 @@ from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset, Scaling
 from langenode.likelihood import Likelihood
 from langenode.partition import Partition
-from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw
+from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw, cast
 from langenode.priors import GaussianPrior
 from langenode.targets import (
     Observed,
@@ -40,7 +40,14 @@ class Problem(eqx.Module):
     posterior: AbstractPosterior
 
     def __check_init__(self):
-        if isinstance(self.target, Population) or not isinstance(self.posterior, AbstractVariational):
+        if not isinstance(self.posterior, AbstractVariational):
+            return
+        if isinstance(self.target, Population):
+            if self.posterior.estimator == "log_variance":
+                raise ValueError(
+                    "a population loss needs gradients through the path; the log-variance estimator has none; "
+                    "use estimator='reparametrised'"
+                )
             return
         if not self.posterior.has_density:
             raise ValueError(
@@ -115,7 +122,7 @@ def predict(
 
 
 def draw_members(key: PRNGKeyArray, present: Bool[Array, "member condition"], num: int) -> Int[Array, "num condition"]:
-    """For each replica a random member of every condition: the same one in all of them where units are crossed."""
+    """For each replica a random member of every condition: the same one in all of them where nobody is absent."""
     num_members, num_conditions = present.shape
     together = jax.random.randint(key, (num, 1), 0, num_members)
     apart = jax.random.categorical(key, jnp.where(present, 0.0, -jnp.inf).T[None], axis=-1, shape=(num, num_conditions))
@@ -245,7 +252,7 @@ def view(problem: Problem, data: Dataset, dtype: Any, *, explained: float = 0.99
     if not isinstance(problem.target, Population):
         if problem.likelihood is None:
             raise ValueError(f"target={problem.target.name!r} needs a likelihood; got none; give sigma or infer it")
-        likelihood = _as_dtype(problem.likelihood, dtype)
+        likelihood = cast(problem.likelihood, dtype)
         return TrajectoryView(data.arrays(dtype), likelihood)
     cases, replicates = data.cases(), data.replicates()
     if problem.target.joint and not replicates.present.all(1).any():
@@ -255,7 +262,7 @@ def view(problem: Problem, data: Dataset, dtype: Any, *, explained: float = 0.99
         )
     centre = mean_responses(problem.model, cases, replicates.initial, replicates.outputs.shape)
     observed = observe(replicates, centre, max_components=max_components, explained=explained)
-    observed = _as_dtype(observed, dtype)
+    observed = cast(observed, dtype)
     initial = None if replicates.initial is None else jnp.asarray(replicates.initial, dtype)
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
     return PopulationView(observed, times, inputs, initial, observed)
@@ -282,7 +289,3 @@ def _choose(key: PRNGKeyArray, num: int, size: int | None) -> Int[Array, " chose
 def _variational(problem: Problem) -> AbstractVariational:
     assert isinstance(problem.posterior, AbstractVariational)
     return problem.posterior
-
-
-def _as_dtype(tree: Any, dtype: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)

@@ -44,7 +44,7 @@ class RunFolder:
         occupied = self.path.exists() and any(entry.name != self.lock.name for entry in self.path.iterdir())
         if occupied and not force:
             raise RunFolderError(f"a new run needs an empty folder; {self.path} is not; use --force or another --out")
-        if occupied and not self.config.exists():
+        if occupied and not (self.config.exists() or self.provenance.exists()):
             raise RunFolderError(
                 f"--force replaces a run only; {self.path} holds none (no config.toml); choose another --out"
             )
@@ -66,8 +66,14 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder's lock; a second process on the same folder is refused, a dead one's lock is taken over."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        _take_lock(self.lock)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            _take_lock(self.lock)
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise RunFolderError(
+                f"the run folder must be writable; {self.path}: {what}; choose another --out"
+            ) from None
         try:
             yield
         finally:

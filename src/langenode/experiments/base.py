@@ -24,7 +24,6 @@ class Results(NamedTuple):
 
     config: Any
     problem: Problem
-    companion: Problem | None
     splits: Splits
     scaling: Scaling
     predictions: np.ndarray

@@ -7,9 +7,11 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
+from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, Section, TrainingConfig
 from langenode.experiments.base import Experiment, Results, Splits
@@ -20,9 +22,9 @@ from langenode.simulators import ou
 class OUData(Section):
     """The generator; validation and test sets are drawn anew from the same law."""
 
-    num_trajectories: Count = 1024
+    num_trajectories: int = Field(default=1024, ge=2)
     num_validation: Count = 256
-    num_test: Count = 1024
+    num_test: int = Field(default=1024, ge=2)
     num_times: int = Field(default=100, ge=2)
     rate_std: float = Field(default=0.8, ge=0)
     level_std: float = Field(default=0.1, ge=0)
@@ -54,7 +56,7 @@ def defaults(method: str, target: str) -> dict[str, Any]:
             "sampler": {"num_steps": 16, "estimator": "sticking"},
         }
     if method == "paper":
-        layers["sampler"] = {"num_steps": 10_000, "layers": None, "step": "euler", "grid": "uniform", "noise": "fixed"}
+        layers["sampler"] = {"num_steps": 10_000, "layers": None}
         layers["training"] = {"num_updates": 200, "num_samples": 64, "learning_rate": 1e-2, "block": 5}
     return layers
 
@@ -79,7 +81,8 @@ def build_model(config: OUConfig, key: PRNGKeyArray) -> NeuralODE:
     options = config.model
     solver = make_solver(options.solver, options.substeps, options.input_rule)
     network = MLP((1, *options.layers, 1), options.activation, key=key)
-    return NeuralODE(OnConcatenation(network), num_hidden=1, solver=solver)
+    log_noise = jnp.log(jnp.full(1, 0.1)) if config.noise.kind == "inferred" else None
+    return NeuralODE(OnConcatenation(network), num_hidden=1, solver=solver, log_noise=log_noise)
 
 
 def companion(config: OUConfig) -> OUConfig | None:
@@ -96,8 +99,8 @@ def companion(config: OUConfig) -> OUConfig | None:
 
 
 def is_two_weight_law(config: OUConfig) -> bool:
-    """Whether the weights are (W, b) themselves."""
-    return not config.model.layers
+    """Whether the weights are (W, b) themselves, in the data's own units."""
+    return not config.model.layers and config.scaling == "none"
 
 
 def metrics(results: Results) -> dict[str, Any]:
@@ -105,11 +108,11 @@ def metrics(results: Results) -> dict[str, Any]:
     drawn = drawn_weights(results)
     exact = ou.exact_moments(_parameters(results.config))
     found: dict[str, Any] = {
-        "data_weights": weight_moments(drawn),
+        "data_weights": metrics_of.weight_moments(drawn) | {"comparable": is_two_weight_law(results.config)},
         "exact_weights": {"mean": exact.mean, "std": exact.std, "corr": exact.corr},
     }
     if results.companion_weights is not None:
-        found["bbvi_weights"] = weight_moments(results.companion_weights)
+        found["bbvi_weights"] = metrics_of.weight_moments(results.companion_weights)
     return found
 
 
@@ -117,13 +120,6 @@ def drawn_weights(results: Results) -> np.ndarray:
     """The (W, b) behind the training data."""
     attributes = results.splits.train.attributes
     return np.stack([attributes["W"], attributes["b"]], axis=1)
-
-
-def weight_moments(weights: np.ndarray) -> dict[str, Any]:
-    """Mean, standard deviation and correlation (a number for two weights, a matrix for more)."""
-    constant = weights.std(0).min() == 0.0 or len(weights) < 2
-    corr = np.eye(weights.shape[1]) if constant else np.corrcoef(weights.T)
-    return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}
 
 
 def _parameters(config: OUConfig) -> ou.OUParameters:
@@ -144,7 +140,7 @@ def figures(results: Results) -> dict[str, Any]:
         "density": plots.density_panels(times, panels, xlabel="t", ylabel="y"),
         "loss": plots.loss_history(results.history),
     }
-    if len(results.convergence["update"]):
+    if len(results.convergence["update"]) and config.target != "posterior":  # whose floor includes the noise
         made["w1"] = plots.w1_convergence(times, results.convergence, floor=results.metrics["w1"]["floor"])
     if hasattr(results.problem.posterior, "path"):
         made["weight_paths"] = _weight_paths(results)

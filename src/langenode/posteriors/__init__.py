@@ -1,6 +1,6 @@
 """Laws of the stochastic weights. They know weight vectors only: no ODE, no data, no files."""
 
-from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Draw, Reference
+from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Draw, Reference, cast
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
@@ -16,6 +16,7 @@ __all__ = [
     "Langevin",
     "Reference",
     "bottleneck",
+    "cast",
     "gaussian",
     "graded_grid",
     "langevin",

@@ -1,7 +1,7 @@
 """What every posterior can do: give samples of the stochastic weights; and the reference law they are measured from."""
 
 import abc
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -131,3 +131,8 @@ def check_estimator(estimator: str) -> None:
     """Raise where a gradient estimator is unknown."""
     if estimator not in ESTIMATORS:
         raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}; choose one of them")
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """The same tree with its real arrays in one precision."""
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)

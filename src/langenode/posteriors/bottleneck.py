@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Reference
+from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Reference, cast
 from langenode.posteriors.controls import Perceptron
-from langenode.posteriors.langevin import Langevin, cast, langevin
+from langenode.posteriors.langevin import Langevin, langevin
 
 
 class Bottleneck(AbstractVariational):

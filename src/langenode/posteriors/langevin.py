@@ -29,6 +29,7 @@ from langenode.posteriors.base import (
     Draw,
     Estimator,
     Reference,
+    cast,
     check_estimator,
     normal_kl,
     normal_log_density,
@@ -329,8 +330,3 @@ def paper_langevin(
         learn_start=False,
     )
     return cast(sampler, dtype)
-
-
-def cast(tree, dtype):
-    """The same tree with its real arrays in one precision."""
-    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
