@@ -39,7 +39,6 @@ def fit_mle(
     num_lbfgs: int = 200,
     learning_rate: float = 1e-2,
     penalty: float = 0.0,
-    on_progress: Callable[[int, float], None] | None = None,
 ) -> PointFit:
     """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
 
@@ -67,8 +66,6 @@ def fit_mle(
     refined, more = _minimise(loss, params, optax.lbfgs(), num_lbfgs)
     if len(more) and np.isfinite(float(loss(refined))) and float(loss(refined)) <= float(loss(params)):
         params, losses = refined, np.concatenate([losses, more])
-    if on_progress is not None:
-        on_progress(len(losses), float(loss(params)))
     if not np.isfinite(float(loss(params))):
         raise FloatingPointError(
             "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
