@@ -114,13 +114,6 @@ def test_a_worse_or_broken_refinement_is_thrown_away(monkeypatch, rate):
     assert len(again.losses) == 0
 
 
-def test_progress_is_told_the_final_loss():
-    calls, data = [], regression_data()
-    fit = fit_mle(affine(), data, num_adam=4, num_lbfgs=0, on_progress=lambda step, loss: calls.append((step, loss)))
-    assert calls[-1][0] == 4
-    np.testing.assert_allclose(calls[-1][1], loss_of(fit.model, data), rtol=1e-10)
-
-
 def test_a_fit_that_is_not_finite_is_refused():
     class Broken(eqx.Module):
         weight: jax.Array
