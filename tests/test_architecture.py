@@ -24,22 +24,23 @@ RANKS = {
     2: ("models", "likelihood", "targets", "simulators", "plots"),
     3: ("mle", "problem", "inference", "baselines", "parallel"),
     4: ("fitfile", "experiments", "runfolder", "runfiles", "report", "progress"),
-    5: ("api", "evaluation", "pipeline"),
+    5: ("assembly", "api", "evaluation", "pipeline"),
     6: ("cli",),
     7: ("__init__", "__main__"),
 }
 RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
 
 # Sideways, where the table says so: the weights' judges have their names in `metrics`; the problem and its point fit
-# stand below what solves it; strings become objects in the facade, so the stages go through it.
+# stand below what solves it; strings become objects in `assembly`, so the facade and the stages go through it.
 SIDEWAYS = {
     "metrics": {"diagnostics"},
     "targets": {"likelihood"},
     "inference": {"mle", "problem"},
     "baselines": {"mle", "problem"},
     "runfiles": {"runfolder"},
-    "evaluation": {"api"},
-    "pipeline": {"api", "evaluation"},
+    "api": {"assembly", "evaluation"},
+    "evaluation": {"assembly"},
+    "pipeline": {"assembly", "evaluation"},
 }
 
 # Of the lower ranks, these rooms know only what is named.
@@ -245,8 +246,8 @@ def make_house(tmp_path, files):
         ("likelihood.py", "from langenode.targets import Population", "targets"),
         ("targets.py", "from langenode.priors import GaussianPrior", "priors"),
         ("simulators/ou.py", "from langenode.models import MLP", "models"),
-        ("mle.py", "from langenode.inference import fit", "inference"),
-        ("problem.py", "from langenode.inference import fit", "inference"),
+        ("mle.py", "from langenode.inference import train", "inference"),
+        ("problem.py", "from langenode.inference import train", "inference"),
         ("inference.py", "from langenode.config import Config", "config"),
         ("inference.py", "from langenode import __version__", "__init__"),
         ("experiments/ou.py", "if TYPE_CHECKING:\n    from langenode.cli import main", "cli"),

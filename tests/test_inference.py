@@ -14,7 +14,7 @@ import pytest
 
 from langenode import fitfile
 from langenode.data import Dataset
-from langenode.inference import FitError, TrainSettings, fit, initial_state, log_weights, loss_and_gradient
+from langenode.inference import FitError, TrainSettings, initial_state, log_weights, loss_and_gradient, train
 from langenode.likelihood import given_noise, inferred_noise
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.partition import Partition
@@ -158,7 +158,7 @@ SETTINGS = TrainSettings(num_updates=25, num_samples=8, block=10, learning_rate=
 def test_resumed_equals_uninterrupted_bit_for_bit_and_the_rest_moves_only_if_refitted(tmp_path, name, rest):
     problem, data = small_problem(TARGETS[name], layers=(3,), where="last_layer")
     settings = SETTINGS._replace(refit_rest=rest, batch_trajectories=6, patience=50)
-    whole = fit(problem, data, settings, key=KEY, validation=data)
+    whole = train(problem, data, settings, key=KEY, validation=data)
     stored = []
     path = tmp_path / "checkpoint.langenode"
 
@@ -167,10 +167,10 @@ def test_resumed_equals_uninterrupted_bit_for_bit_and_the_rest_moves_only_if_ref
         if progress.step == 10:
             path.write_bytes(fitfile.to_bytes({}, state))
 
-    fit(problem, data, settings, key=KEY, validation=data, on_block=keep)
+    train(problem, data, settings, key=KEY, validation=data, on_block=keep)
     assert stored == [10, 20, 25]
     state = fitfile.read_tree(path, initial_state(problem, settings))
-    resumed = fit(problem, data, settings, key=KEY, validation=data, state=state)
+    resumed = train(problem, data, settings, key=KEY, validation=data, state=state)
     for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True):
         np.testing.assert_array_equal(a, b)
     first = lambda model: np.asarray(model.dynamics.network.layers[0].weight)  # noqa: E731
@@ -193,7 +193,7 @@ def test_non_finite_updates_are_skipped_and_counted():
     model = Sometimes(problem.model)
     partition = Partition.of(model)
     problem = Problem(model, partition, problem.prior, problem.likelihood, Posterior(), problem.posterior)
-    result = fit(problem, data, SETTINGS._replace(num_samples=2), key=KEY)
+    result = train(problem, data, SETTINGS._replace(num_samples=2), key=KEY)
     losses = np.asarray(result.state.history[:, 0])
     assert 0 < int(result.state.skipped) < 25
     assert np.isnan(losses).sum() == int(result.state.skipped)
@@ -205,7 +205,7 @@ def test_persistent_non_finite_updates_stop_the_fit_with_a_clear_error():
     problem, _ = small_problem(Posterior(), data=data)
     bad = TrajectoryView(data.arrays(float)._replace(outputs=jnp.full(data.outputs.shape, jnp.nan)), problem.likelihood)
     with pytest.raises(FitError, match=r"must stay finite.*lower training.learning_rate"):
-        fit(problem, bad, SETTINGS._replace(largest_skips=10), key=KEY)
+        train(problem, bad, SETTINGS._replace(largest_skips=10), key=KEY)
 
 
 def test_early_stopping_keeps_the_best_state():
@@ -215,7 +215,7 @@ def test_early_stopping_keeps_the_best_state():
     far = Dataset.from_arrays(far.times[0], far.outputs + 3.0 * far.times[..., None], initial=far.initial)
     other = view(problem, far, float)
     settings = SETTINGS._replace(num_updates=400, learning_rate=5e-2, patience=3)
-    result = fit(problem, data, settings, key=KEY, validation=other)
+    result = train(problem, data, settings, key=KEY, validation=other)
     scores = np.asarray(result.state.validation)
     seen = scores[np.isfinite(scores)]
     assert len(seen) == np.argmin(seen) + 1 + 3 < 40
@@ -230,7 +230,7 @@ def test_the_diffusion_follows_its_schedule_and_ends_where_it_should():
     schedule = optax.linear_schedule(2.0, 1.0, 20)
     seen = []
     settings = SETTINGS._replace(diffusion=schedule)
-    result = fit(problem, data, settings, key=KEY, on_block=lambda s, p, q: seen.append(float(q.posterior.diffusion)))
+    result = train(problem, data, settings, key=KEY, on_block=lambda s, p, q: seen.append(float(q.posterior.diffusion)))
     np.testing.assert_allclose(seen, [float(schedule(9)), float(schedule(19)), 1.0])
     assert float(result.problem.posterior.diffusion) == 1.0
 
@@ -244,7 +244,7 @@ def test_a_bottleneck_is_refused_for_a_likelihood_target():
 def test_stored_draws_are_not_trained():
     problem, data = small_problem(Posterior(), posterior=Empirical(jnp.zeros((3, 2))))
     with pytest.raises(TypeError, match="stored draws are final"):
-        fit(problem, data, SETTINGS, key=KEY)
+        train(problem, data, SETTINGS, key=KEY)
 
 
 def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature():

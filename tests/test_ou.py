@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import api, metrics
+from langenode import assembly, metrics
 from langenode.data import Scaling
 from langenode.experiments.ou import EXPERIMENT
-from langenode.inference import fit, log_weights
+from langenode.inference import log_weights, train
 from langenode.mle import fit_mle
 from langenode.pipeline import configure
 from langenode.posteriors import cast
@@ -24,14 +24,14 @@ from langenode.problem import predict, sample_weights, view
 def fitted(*layers) -> Any:
     """The experiment's own road from configuration to fit, in memory."""
     config = configure("ou", list(layers))
-    keys = api.Streams.of(config.seed)
+    keys = assembly.Streams.of(config.seed)
     splits = EXPERIMENT.simulate(config, keys.data)
     dtype = jnp.dtype(config.precision)
     model = cast(EXPERIMENT.build_model(config, keys.model), dtype)
     model = fit_mle(model, splits.train, num_adam=200, num_lbfgs=30, learning_rate=0.3).model
-    problem = api.assemble(config, model, splits.train, Scaling.identity(splits.train))
+    problem = assembly.assemble(config, model, splits.train, Scaling.identity(splits.train))
     data = view(problem, splits.train, dtype, explained=config.population.explained)
-    return fit(problem, data, api.train_settings(config), key=keys.training).problem, data, splits, keys
+    return train(problem, data, assembly.train_settings(config), key=keys.training).problem, data, splits, keys
 
 
 def log_joint(problem, data):

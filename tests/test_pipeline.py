@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from langenode import api, fitfile
+from langenode import assembly, fitfile
 from langenode.pipeline import Run, configure, open_run
 from langenode.problem import predict
 from langenode.progress import Reporter
@@ -84,7 +84,7 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     alone = tmp_path / "alone.langenode"
     alone.write_bytes((path / "fit.langenode").read_bytes())
     run = Run(RunFolder(path), config, Reporter(quiet=True))
-    problem = api.read_fit(alone, config, run._untrained())
+    problem = assembly.read_fit(alone, config, run._untrained())
     outputs, weights = predict(problem, run.splits().test, 32, key=run.keys.prediction)
     import xarray as xr
 

@@ -20,8 +20,8 @@ _ROOMS = {
     "inference": (
         "FitError",
         "TrainSettings",
-        "fit",
         "log_weights",
+        "train",
     ),
     "likelihood": (
         "Likelihood",

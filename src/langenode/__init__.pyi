@@ -6,8 +6,8 @@ from langenode.data import load_data as load_data
 from langenode.data import save_data as save_data
 from langenode.inference import FitError as FitError
 from langenode.inference import TrainSettings as TrainSettings
-from langenode.inference import fit as fit
 from langenode.inference import log_weights as log_weights
+from langenode.inference import train as train
 from langenode.likelihood import Likelihood as Likelihood
 from langenode.likelihood import given_noise as given_noise
 from langenode.likelihood import inferred_noise as inferred_noise

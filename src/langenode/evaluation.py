@@ -7,7 +7,7 @@ import numpy as np
 
 from langenode import metrics
 from langenode._types import PRNGKeyArray
-from langenode.api import Streams
+from langenode.assembly import Streams
 from langenode.data import Dataset
 from langenode.experiments import Results
 from langenode.inference import log_weights

@@ -113,7 +113,7 @@ def _two_pass(params: Any, generate: Callable, evaluate: Callable, keys: Array):
     return terms, gradient
 
 
-def fit(
+def train(
     problem: Problem,
     data: View,
     settings: TrainSettings,

@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version, api, evaluation, fitfile, metrics, runfiles
+from langenode import _version, assembly, evaluation, fitfile, metrics, runfiles
 from langenode.config import Config, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Experiment, Results, Splits
-from langenode.inference import FitResult, TrainState, fit, initial_state
+from langenode.inference import FitResult, TrainState, initial_state, train
 from langenode.mle import fit_mle
 from langenode.posteriors import cast
 from langenode.problem import Problem, predict, sample_weights, view
@@ -42,7 +42,7 @@ class Run:
         self.config = config
         self.reporter = reporter
         self.experiment: Experiment = EXPERIMENTS[config.experiment]
-        self.keys = api.Streams.of(config.seed)
+        self.keys = assembly.Streams.of(config.seed)
         self.dtype = jnp.dtype(config.precision)
 
     @classmethod
@@ -84,17 +84,17 @@ class Run:
         splits = Splits(*(data.scaled(scaling) for data in self.splits()))
         model = self._mle(splits.train)
         if self.config.method != "paper":  # whose scales are the paper's, on purpose
-            api.warn_of_scales(self.config, splits.train)
+            assembly.warn_of_scales(self.config, splits.train)
         result = self._train(self.config, model, splits, scaling, checkpoint=self.folder.checkpoint, show=True)
         companion = self.experiment.companion(self.config)
         if companion is not None:
             other = self._train(companion, model, splits, scaling, checkpoint=None, show=False)
-            write_bytes(self._companion_path(), api.fit_bytes(other.problem, self._header(companion, scaling)))
+            write_bytes(self._companion_path(), assembly.fit_bytes(other.problem, self._header(companion, scaling)))
         state, options = result.state, self.config.training
         rows, scores = np.asarray(state.history)[: int(state.step)], np.asarray(state.validation)
         runfiles.write_history(self.folder.history, rows, scores, options.block)
         self._record(fit=result.seconds)
-        write_bytes(self.folder.fit, api.fit_bytes(result.problem, self._header(self.config, scaling)))
+        write_bytes(self.folder.fit, assembly.fit_bytes(result.problem, self._header(self.config, scaling)))
         self.folder.checkpoint.unlink(missing_ok=True)
 
     def predict(self) -> None:
@@ -124,7 +124,7 @@ class Run:
 
     def _posterior_diagnostics(self, results: Results) -> dict[str, Any]:
         train = results.splits.train.scaled(results.scaling)
-        noise = api.make_likelihood(self.config, self._mle(train), train, results.scaling)
+        noise = assembly.make_likelihood(self.config, self._mle(train), train, results.scaling)
         num = self.config.predict.num_weights
         return evaluation.posterior_diagnostics(results.problem, noise, train, num, key=self.keys.evaluation)
 
@@ -136,7 +136,7 @@ class Run:
 
     def problem(self) -> Problem:
         """The fitted problem."""
-        return api.read_fit(self.folder.fit, self.config, self._untrained())
+        return assembly.read_fit(self.folder.fit, self.config, self._untrained())
 
     def scaling(self) -> Scaling:
         """The scaling that the fit was made with."""
@@ -180,8 +180,8 @@ class Run:
     def _train(
         self, config: Any, model: Any, splits: Splits, scaling: Scaling, *, checkpoint: Path | None, show: bool
     ) -> FitResult:
-        problem = api.assemble(config, model, splits.train, scaling)
-        settings = api.train_settings(config)
+        problem = assembly.assemble(config, model, splits.train, scaling)
+        settings = assembly.train_settings(config)
         options = {"explained": config.population.explained, "max_components": config.population.max_components}
         data = view(problem, splits.train, self.dtype, **options)
         validation = view(problem, splits.validation, self.dtype, **options) if _can_validate(problem) else None
@@ -192,7 +192,7 @@ class Run:
         watch = _Watch(self, splits.train, scaling, checkpoint) if show else None
         title = f"{config.method}, {config.target}"
         with self.reporter.training(title) if show else contextlib.nullcontext():
-            return fit(
+            return train(
                 problem,
                 data,
                 settings,
@@ -221,7 +221,7 @@ class Run:
         companion = companion_predictions = companion_weights = None
         other = self.experiment.companion(self.config)
         if other is not None:
-            companion = api.read_fit(self._companion_path(), other, self._untrained())
+            companion = assembly.read_fit(self._companion_path(), other, self._untrained())
             num = self.config.predict.num_samples
             companion_predictions, _ = predict(companion, splits.train, num, key=self.keys.evaluation, scaling=scaling)
             companion_weights = np.asarray(

@@ -1,4 +1,4 @@
-"""The facade: where strings become objects. The pipeline and notebooks build problems here."""
+"""Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
