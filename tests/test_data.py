@@ -99,6 +99,11 @@ def test_nan_outputs_are_missing_and_stored_as_zero():
     assert not data.is_complete
 
 
+def test_a_trajectory_without_a_reading_is_data_to_predict():
+    data = Dataset.from_arrays([0.0, 1.0], [[1.0, 2.0], [np.nan, np.nan]])
+    assert not data.mask[1].any() and not data.outputs[1].any()
+
+
 def test_masked_cells_are_zeroed_whatever_they_held():
     mask = np.array([[[True], [False], [False]]])
     outputs = np.array([[[1.0], [np.inf], [5.0]]])
@@ -236,10 +241,6 @@ def test_union_refuses_other_inputs_at_a_shared_time_and_other_paths_between():
         ),
         ([{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [[1.0, 2.0]]}], "one shape"),
         (
-            [{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [np.nan]}],
-            "trajectory 1 has none",
-        ),
-        (
             [
                 {"times": [0.0], "outputs": [1.0], "inputs": [1.0], "condition": 0},
                 {"times": [1.0], "outputs": [1.0], "inputs": [[1.0, 2.0]], "condition": 0},
@@ -287,7 +288,6 @@ def test_from_list_refuses(trajectories, match):
         ),
         ({"inputs": np.full((2, 3, 1), np.nan)}, "trajectory 0 has nan in input 0 at index 0"),
         ({"outputs": np.full((2, 3, 1), np.nan)}, "observed outputs must be finite; trajectory 0 has nan"),
-        ({"mask": np.array([[[True]] * 3, [[False]] * 3])}, "at least one observed output; trajectory 1"),
         (
             {"times": np.array([[0.0, 1.0, 2.0], [0.0, 1.0, 3.0]])},
             "times of trajectory 1 in condition 0 differ",

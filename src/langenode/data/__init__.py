@@ -5,9 +5,35 @@ A `Dataset` says three things without which no target has a meaning: which traje
 """
 
 from langenode.data.checks import DataError
+from langenode.data.columns import Columns, Guess, guess_columns
 from langenode.data.dataset import Dataset
-from langenode.data.files import load_data, save_data
+from langenode.data.files import load_data, read_data, save_data
+from langenode.data.fitness import check_fittable
+from langenode.data.reading import Reading
 from langenode.data.scaling import Scaling
+from langenode.data.starts import separate_by_start, starts_agree, with_observed_start
+from langenode.data.summary import summarise
+from langenode.data.tables import Table
 from langenode.data.views import Batch, Cases, Replicates
 
-__all__ = ["Batch", "Cases", "DataError", "Dataset", "Replicates", "Scaling", "load_data", "save_data"]
+__all__ = [
+    "Batch",
+    "Cases",
+    "Columns",
+    "DataError",
+    "Dataset",
+    "Guess",
+    "Reading",
+    "Replicates",
+    "Scaling",
+    "Table",
+    "check_fittable",
+    "guess_columns",
+    "load_data",
+    "read_data",
+    "save_data",
+    "separate_by_start",
+    "starts_agree",
+    "summarise",
+    "with_observed_start",
+]

@@ -1,9 +1,10 @@
-"""Files of whole arrays, NetCDF and NPZ: our own, with a JSON header, and foreign ones by their variables' names."""
+"""Files of whole arrays, NetCDF and NPZ: our own, with a JSON header, and foreign ones by their variables."""
 
 import importlib.util
 import io
 import json
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 from langenode.data.checks import DataError
 from langenode.data.columns import Columns
 from langenode.data.dataset import Dataset
+from langenode.data.reading import Reading
+from langenode.data.variables import find_time, read_variables
 
 _FORMAT = 1
 _DIMS = {
@@ -25,6 +28,7 @@ _DIMS = {
 }
 _NAMES = ("input_names", "output_names", "condition_names", "unit_names")
 _HEADER = "langenode"
+_MOST_BYTES = 4_000_000_000
 
 
 def write_netcdf(data: Dataset, path: Path) -> None:
@@ -46,7 +50,7 @@ def write_netcdf(data: Dataset, path: Path) -> None:
     dataset.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
 
 
-def read_netcdf(content: bytes, columns: Columns) -> Dataset:
+def read_netcdf(content: bytes, columns: Columns, *, outputs_may_be_absent: bool = False) -> Reading:
     """Read NetCDF-3, or NetCDF-4 where h5netcdf is installed."""
     import xarray as xr
 
@@ -59,10 +63,18 @@ def read_netcdf(content: bytes, columns: Columns) -> Dataset:
     else:
         raise DataError(f"a NetCDF file must begin with CDF or HDF; found {content[:4]!r}; write or copy it again")
     dataset = xr.load_dataset(io.BytesIO(content), engine=engine, decode_times=False)
-    variables = {str(name): variable.to_numpy() for name, variable in dataset.variables.items()}
+    variables = {str(name): variable for name, variable in dataset.variables.items()}
     if _HEADER in dataset.attrs:
-        return _unpack(variables, dataset.attrs[_HEADER], columns)
-    return _from_variables(variables, columns)
+        arrays = {name: variable.to_numpy() for name, variable in variables.items()}
+        return _own_reading(_unpack(arrays, dataset.attrs[_HEADER], columns))
+    time = columns.time or find_time({name: variable.to_numpy() for name, variable in variables.items()})
+    axes = variables[time].dims if time in variables else ()
+    for name, variable in variables.items():
+        # Named axes tell (time, trajectory) from (trajectory, time).
+        if variable.ndim == 2 and axes and variable.dims[0] == axes[-1]:
+            variables[name] = variable.transpose()
+    arrays = {name: variable.to_numpy() for name, variable in variables.items()}
+    return read_variables(arrays, columns, outputs_may_be_absent=outputs_may_be_absent)
 
 
 def write_npz(data: Dataset, path: Path) -> None:
@@ -72,15 +84,25 @@ def write_npz(data: Dataset, path: Path) -> None:
         np.savez_compressed(file, allow_pickle=False, **(arrays | {_HEADER: np.array(header)}))
 
 
-def read_npz(content: bytes, columns: Columns) -> Dataset:
+def read_npz(content: bytes, columns: Columns, *, outputs_may_be_absent: bool = False) -> Reading:
     """Read NumPy's format; pickled objects are refused."""
     if not content.startswith(b"PK"):
         raise DataError(f"an NPZ file must begin with PK; found {content[:4]!r}; write or copy it again")
+    # A few compressed bytes can stand for any number of zeros.
+    size = sum(member.file_size for member in zipfile.ZipFile(io.BytesIO(content)).infolist())
+    if size > _MOST_BYTES:
+        raise DataError(f"an NPZ file must unpack to at most {_MOST_BYTES} bytes; it says {size}; keep less in it")
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     if _HEADER in arrays:
-        return _unpack(arrays, str(arrays.pop(_HEADER)), columns)
-    return _from_variables(arrays, columns)
+        return _own_reading(_unpack(arrays, str(arrays.pop(_HEADER)), columns))
+    return read_variables(arrays, columns, outputs_may_be_absent=outputs_may_be_absent)
+
+
+def _own_reading(data: Dataset) -> Reading:
+    """What is to be said of a file of ours: its columns are not guessed."""
+    facts = {"rows": int(data.lengths.sum()), "files": 0, "trajectories": data.num_trajectories, "left_out": {}}
+    return Reading(data, Columns(), dict.fromkeys(Columns._fields, "said by the file, which Langenode wrote"), facts)
 
 
 def _pack(data: Dataset) -> tuple[dict[str, np.ndarray], str]:
@@ -108,33 +130,3 @@ def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns
     fields.setdefault("initial", None)
     attributes = {name: arrays[f"attribute_{i}"] for i, name in enumerate(header["attributes"])}
     return Dataset(**fields, units=header["units"], attributes=attributes)
-
-
-def _from_variables(variables: Mapping[str, np.ndarray], columns: Columns) -> Dataset:
-    """A data set from a foreign file of whole arrays, by the names of its variables."""
-    if columns.trajectory is not None:
-        raise DataError(
-            "the trajectory is the first axis of the variables of a .nc or .npz file; "
-            f"'{columns.trajectory}' was named as its column; leave it out"
-        )
-    if not columns.outputs:
-        raise DataError(f"outputs must be named for a file that is not ours; it holds {sorted(variables)}; name them")
-    time, inputs, initial = columns.time or "time", columns.inputs or (), columns.initial or ()
-    columns._replace(time=time).check_present(list(variables))
-    # A variable over (time,) is shared by all trajectories.
-    paths = {name: variables[name] for name in (*inputs, *columns.outputs)}
-    paths = {name: values[None] if values.ndim == 1 else values for name, values in paths.items()}
-    return Dataset.from_arrays(
-        variables[time],
-        _as_columns([paths[name] for name in columns.outputs]),
-        inputs=_as_columns([paths[name] for name in inputs]) if inputs else None,
-        initial=_as_columns([variables[name] for name in initial]) if initial else None,
-        condition=None if columns.condition is None else variables[columns.condition],
-        unit=None if columns.unit is None else variables[columns.unit],
-        input_names=inputs,
-        output_names=columns.outputs,
-    )
-
-
-def _as_columns(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack(np.broadcast_arrays(*arrays), axis=-1)

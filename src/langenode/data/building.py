@@ -39,10 +39,15 @@ def number_labels(labels: Any, num: int, name: str) -> tuple[np.ndarray, tuple[s
     if array.dtype.kind not in "iuUfb" or (array.dtype.kind == "f" and not np.all(np.isfinite(array))):
         raise DataError(f"{name} must be text or finite numbers; found {array.dtype} values; label all trajectories")
     # Text such as "2" and "10" (from a file) is put in the order of the numbers it stands for.
-    if array.dtype.kind == "U" and num and all(text.isdecimal() and str(int(text)) == text for text in array):
+    if array.dtype.kind == "U" and num and all(_is_whole(text) for text in array):
         array = array.astype(np.int64)
     values, codes = np.unique(array, return_inverse=True)
     return codes, tuple(str(value) for value in values)
+
+
+def _is_whole(text: str) -> bool:
+    # Longer ones do not fit 64 bits.
+    return len(text) < 19 and text.isdecimal() and str(int(text)) == text
 
 
 def number_conditions(times: np.ndarray, inputs: np.ndarray) -> np.ndarray:
@@ -82,7 +87,7 @@ def _record(raw: Mapping[str, Any], index: int) -> dict[str, Any]:
         )
     record = {key: value for key, value in raw.items() if value is not None}
     times = numbers(raw["times"], f"times of trajectory {index}")
-    if times.ndim != 1 or len(times) == 0 or not np.all(np.diff(times) > 0):
+    if times.ndim != 1 or len(times) == 0 or not np.all(times[1:] > times[:-1]):
         raise DataError(
             f"times must increase strictly along one axis; in trajectory {index}, of shape {times.shape}, "
             "they do not; sort the rows and drop repeated times"

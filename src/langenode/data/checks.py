@@ -9,10 +9,28 @@ from langenode._types import Bool
 
 
 class DataError(ValueError):
-    """What must hold of the data, what was found and what to do, in one line."""
+    """What must hold of the data, what was found and what to do, in one line.
 
-    def __init__(self, message: str):
+    `facts` is what had been understood of a file before the fault, for a reader to show beside it.
+    """
+
+    def __init__(self, message: str, facts: Mapping[str, Any] | None = None):
         super().__init__(" ".join(message.split()))
+        self.facts = dict(facts or {})
+
+
+def listed(names: Sequence[str], limit: int = 20) -> str:
+    """Names for a message, those beyond `limit` only counted."""
+    shown = ", ".join(repr(str(name)[:60]) for name in names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def is_constant(values: np.ndarray) -> bool:
+    """Whether finite values differ by rounding only; halves are compared, so that no difference overflows."""
+    if values.size == 0:
+        return True
+    peak = float(np.abs(values).max())
+    return bool(values.max() / 2 - values.min() / 2 <= 4 * np.finfo(np.float64).eps * peak)
 
 
 def rectangular(values: Any, name: str) -> np.ndarray:
@@ -49,7 +67,8 @@ def booleans(values: Any, name: str) -> np.ndarray:
 
 def valid_cells(times: np.ndarray) -> Bool[np.ndarray, "traj time"]:
     """Where a trajectory has a time point of its own: up to the first time that does not increase."""
-    increases = np.diff(times, axis=1, prepend=-np.inf) > 0
+    increases = times > -np.inf
+    increases[:, 1:] &= times[:, 1:] > times[:, :-1]
     return np.logical_and.accumulate(increases, axis=1)
 
 
@@ -139,7 +158,7 @@ def _check_times(times: np.ndarray) -> None:
         i, j = np.argwhere(wrong)[0]
         raise DataError(f"times must be finite; trajectory {i} has {times[i, j]} at index {j}; drop that row")
     valid = valid_cells(times)
-    wrong = ~valid[:, 1:] & (np.diff(times, axis=1) != 0)
+    wrong = ~valid[:, 1:] & (times[:, 1:] != times[:, :-1])
     if wrong.any():
         i = np.argwhere(wrong)[0, 0]
         j = valid[i].sum()
@@ -189,9 +208,6 @@ def _check_outputs(outputs: np.ndarray, mask: np.ndarray, padding: np.ndarray) -
             f"a repeated last time is padding and must be masked; trajectory {i} has an output at index {j}; "
             "drop the repeated time or set its mask to False"
         )
-    blank = np.flatnonzero(~mask.any(axis=(1, 2)))
-    if blank.size:
-        raise DataError(f"a trajectory needs at least one observed output; trajectory {blank[0]} has none; drop it")
 
 
 def _check_labels(arrays: Mapping[str, np.ndarray]) -> None:

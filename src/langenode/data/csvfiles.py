@@ -1,17 +1,22 @@
-"""Tidy CSV files, one row a time point: columns trajectory, time, x:INPUT, y:OUTPUT, h0:NUMBER, condition, unit."""
+"""CSV files, one row a time point, and folders of them, one file a trajectory; their text becomes a `Table`."""
 
 import csv
 import io
-import math
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from langenode.data.checks import DataError, valid_cells
-from langenode.data.columns import Columns
+from langenode.data.checks import DataError, listed, valid_cells
 from langenode.data.dataset import Dataset
+from langenode.data.names import natural_key
+from langenode.data.tables import Table
+
+_SUFFIXES = (".csv", ".tsv")
+_COMMA_NUMBER = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
+_POINT_NUMBER = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
 
 
 def write_csv(data: Dataset, path: Path) -> None:
@@ -31,107 +36,135 @@ def write_csv(data: Dataset, path: Path) -> None:
     pd.DataFrame(columns).to_csv(path, index=False, lineterminator="\n")
 
 
-def read_csv(content: bytes, columns: Columns) -> Dataset:
-    """Read a table in which the rows of a trajectory are in order of time, those of several may be interleaved."""
-    text = _table(content)
-    roles = _roles(columns, list(text))
-    times = _numbers(text, roles.time or "time")
-    inputs, outputs, initial = (_block(text, names or ()) for names in (roles.inputs, roles.outputs, roles.initial))
-    # What is one for a trajectory: its start and its labels.
-    single = {name: initial[:, i] for i, name in enumerate(roles.initial or ())}
-    single |= {name: _labels(text, name) for name in (roles.condition, roles.unit) if name is not None}
-    labels = ["0"] * len(times) if roles.trajectory is None else _labels(text, roles.trajectory).tolist()
-    groups: dict[str, list[int]] = {}
-    for row, label in enumerate(labels):
-        groups.setdefault(label, []).append(row)
-    trajectories = []
-    for label, rows in groups.items():
-        for name, values in single.items():
-            if np.any(values[rows] != values[rows[0]]):
+def csv_table(content: bytes) -> Table:
+    """The table in a CSV file whose cells are divided by commas, semicolons or tabs, as its header shows."""
+    text = _decoded(content)
+    delimiter = _delimiter(text)
+    # pandas would fill up a row that was cut short with missing values.
+    if '"' in text:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    else:
+        rows = iter(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    above, header = next(((number, row) for number, row in enumerate(rows, start=1) if row), (1, ""))
+    header = [name.strip() for name in (header.split(delimiter) if isinstance(header, str) else header)]
+    _check_header(header)
+    columns, numbers = _body(rows, len(header), above, delimiter)
+    if not numbers:
+        raise DataError("a CSV file must have rows below its header; found none; add data")
+    notes = {}
+    if delimiter == ";" and any(_COMMA_NUMBER.fullmatch(cell) for column in columns for cell in column):
+        columns = [_with_points(column, numbers) for column in columns]
+        notes["numbers"] = "read with a decimal comma, since semicolons divide the cells"
+    return Table(dict(zip(header, columns, strict=True)), np.array(numbers), notes=notes)
+
+
+def _body(
+    rows: Iterator[str] | Iterator[list[str]], width: int, above: int, delimiter: str
+) -> tuple[list[list[str]], list[int]]:
+    """The cells of every column, and the number of every row, of the rows below row `above` that are not blank."""
+    columns: list[list[str]] = [[] for _ in range(width)]
+    numbers: list[int] = []
+    # Columns are filled in pieces: a million small lists at a time would be slow to keep track of.
+    while piece := list(itertools.islice(rows, 10_000)):
+        here = [number for number, row in enumerate(piece, start=above + 1) if row]
+        kept = [row for row in piece if row]
+        widths = [row.count(delimiter) + 1 if isinstance(row, str) else len(row) for row in kept]
+        for number, found in zip(here, widths, strict=True):
+            if found != width:
                 raise DataError(
-                    f"column '{name}' must be the same in all rows of a trajectory; it varies in trajectory "
-                    f"'{label}'; correct it"
+                    f"every row must have {width} cells; row {number} has {found}; "
+                    "the file may be cut short: write or copy it again"
                 )
-        record: dict[str, Any] = {"times": times[rows], "inputs": inputs[rows], "outputs": outputs[rows]}
-        record["initial"] = initial[rows[0]] if roles.initial else None
-        record["condition"] = str(single[roles.condition][rows[0]]) if roles.condition else None
-        record["unit"] = str(single[roles.unit][rows[0]]) if roles.unit else None
-        trajectories.append(record)
-    return Dataset.from_list(
-        trajectories,
-        input_names=_without_prefix(roles.inputs, "x:") if columns.inputs is None else columns.inputs,
-        output_names=_without_prefix(roles.outputs, "y:") if columns.outputs is None else columns.outputs,
+        # Lines without quotes are cut all at once, which is several times as fast as one by one.
+        lines = [row for row in kept if isinstance(row, str)]
+        cells = delimiter.join(lines).split(delimiter) if lines else list(itertools.chain.from_iterable(kept))
+        for index, column in enumerate(columns):
+            column.extend(cells[index::width])
+        numbers.extend(here)
+        above += len(piece)
+    return columns, numbers
+
+
+def folder_table(folder: Path) -> Table:
+    """The tables of all CSV files of a folder below one another, in natural order of their names."""
+    paths = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
+    paths = sorted((path for path in paths if path.is_file()), key=lambda path: (natural_key(path.stem), path.name))
+    if not paths:
+        found = listed(sorted(path.name for path in folder.iterdir()), 5) or "nothing"
+        raise DataError(f"a data folder must hold .csv or .tsv files, one a trajectory; found {found}; add them")
+    for one, other in itertools.pairwise(paths):
+        if one.stem == other.stem:
+            raise DataError(
+                f"files of a folder must differ in more than their ending; found {one.name!r} and {other.name!r}; "
+                "rename or remove one"
+            )
+    tables = [_named_table(path) for path in paths]
+    names = tables[0].names
+    for path, table in zip(paths, tables, strict=True):
+        lacks = [name for name in names if name not in table.cells]
+        extra = [name for name in table.names if name not in tables[0].cells]
+        if lacks or extra:
+            difference = [f"lacks {listed(lacks, 5)}"] * bool(lacks) + [f"adds {listed(extra, 5)}"] * bool(extra)
+            raise DataError(
+                f"all files of a folder must have the same columns; {path.name!r} {' and '.join(difference)} compared "
+                f"with {paths[0].name!r}; make the headers equal"
+            )
+    return Table(
+        {name: [cell for table in tables for cell in table.cells[name]] for name in names},
+        np.concatenate([table.row_numbers for table in tables]),
+        files=tuple(path.name for path in paths),
+        file_of_row=np.repeat(np.arange(len(tables)), [table.num_rows for table in tables]),
+        notes={key: note for table in tables for key, note in table.notes.items()},
     )
 
 
-def _table(content: bytes) -> dict[str, tuple[str, ...]]:
-    """The text of every column by its name, of a table whose rows all have the same number of cells."""
-    # pandas would fill up a row that was cut short with missing values.
-    rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True))
-    header = rows[0]
+def _named_table(path: Path) -> Table:
+    """The table of one file of a folder; a fault names the file."""
+    content = path.read_bytes()
+    if not content.strip():
+        raise DataError(f"every file of a data folder must hold data; {path.name!r} is empty; fill or remove it")
+    try:
+        return csv_table(content)
+    except (DataError, csv.Error, ValueError) as error:
+        raise DataError(f"{path.name}: {error}") from error
+
+
+def _decoded(content: bytes) -> str:
+    """The text of a file in UTF-8 or, by its byte order mark, UTF-16; else in the Windows code page of the West."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16")
+    if b"\x00" in content:
+        raise DataError("a CSV file must be text; found a zero byte; write or copy it again")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # Spreadsheets still write headers such as "T [°C]" in it.
+        return content.decode("cp1252")
+
+
+def _delimiter(text: str) -> str:
+    """What divides the cells: the most frequent of the three in the header, outside of quotes."""
+    header = re.sub(r'"[^"]*"', "", text.lstrip().partition("\n")[0])
+    return max((",", ";", "\t"), key=header.count)
+
+
+def _check_header(header: Sequence[str]) -> None:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise DataError(f"column names must differ; found {twice} more than once; rename them")
-    for number, row in enumerate(rows, start=1):
-        if row and len(row) != len(header):
+        raise DataError(f"column names must differ; found {listed(twice)} more than once; rename them")
+    if all(re.fullmatch(r"[+-]?\d*[.,]?\d+([eE][+-]?\d+)?", name) for name in header):
+        raise DataError(
+            f"the first row must hold the names of the columns; it holds numbers, {listed(header, 5)}; "
+            "add a row of names above it"
+        )
+
+
+def _with_points(column: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    """Cells with a decimal point for the comma; a point beside commas may mean thousands and is refused."""
+    for number, cell in zip(numbers, column, strict=True):
+        if _POINT_NUMBER.fullmatch(cell):
             raise DataError(
-                f"every row must have {len(header)} cells; row {number} has {len(row)}; "
-                "the file may be cut short: write or copy it again"
+                f"all numbers of a file must have the same decimal sign; row {number} has {cell.strip()!r} in a file "
+                "with decimal commas; write all in one way"
             )
-    cells = list(zip(*filter(None, rows[1:]), strict=True))
-    if not cells:
-        raise DataError("a CSV file must have rows below its header; found none; add data")
-    return dict(zip(header, cells, strict=True))
-
-
-def _roles(columns: Columns, header: Sequence[str]) -> Columns:
-    """Fill in the columns that were not named, by the names that `write_csv` gives them."""
-    defaults = {name: name for name in ("trajectory", "condition", "unit") if name in header} | {"time": "time"}
-    prefixes = {"inputs": "x:", "outputs": "y:", "initial": "h0:"}
-    defaults |= {part: tuple(name for name in header if name.startswith(prefix)) for part, prefix in prefixes.items()}
-    given = {part: names for part, names in columns._asdict().items() if names is not None}
-    roles = columns._replace(**(defaults | given))
-    roles.check_present(header)
-    if not roles.outputs:
-        raise DataError(f"a data file must have outputs; no column begins with y: in {list(header)}; name the outputs")
-    return roles
-
-
-def _numbers(text: Mapping[str, Sequence[str]], name: str) -> np.ndarray:
-    """The numbers of a column, NaN where the cell is empty."""
-    values = []
-    for row, cell in enumerate(text[name]):
-        try:
-            values.append(_number(cell))
-        except ValueError as error:
-            raise DataError(
-                f"column '{name}' must hold numbers; row {row + 2} has '{cell}'; "
-                "correct it, or leave it empty if it is missing"
-            ) from error
-    return np.array(values)
-
-
-def _number(cell: str) -> float:
-    """A cell's number to the last bit; pandas' fast parser rounds some."""
-    if cell.strip() in ("", "NA", "N/A"):
-        return math.nan
-    # Python would also read 1_000, which no other reader of the file does.
-    return float(cell.replace("_", "?"))
-
-
-def _block(text: Mapping[str, Sequence[str]], names: Sequence[str]) -> np.ndarray:
-    """The numbers of several columns, (row, column)."""
-    num_rows = len(next(iter(text.values())))
-    return np.array([_numbers(text, name) for name in names]).reshape(len(names), num_rows).T
-
-
-def _labels(text: Mapping[str, Sequence[str]], name: str) -> np.ndarray:
-    """The labels of a column, none of them empty."""
-    cells = text[name]
-    if "" in cells:
-        raise DataError(f"column '{name}' must be filled in every row; row {cells.index('') + 2} is empty; fill it")
-    return np.array(cells)
-
-
-def _without_prefix(names: Sequence[str] | None, prefix: str) -> tuple[str, ...]:
-    return tuple(name.removeprefix(prefix) for name in names or ())
+    return [cell.replace(",", ".") if _COMMA_NUMBER.fullmatch(cell) else cell for cell in column]

@@ -7,11 +7,13 @@ from pathlib import Path
 from langenode.data.arrayfiles import read_netcdf, read_npz, write_netcdf, write_npz
 from langenode.data.checks import DataError
 from langenode.data.columns import Columns
-from langenode.data.csvfiles import read_csv, write_csv
+from langenode.data.csvfiles import csv_table, folder_table, write_csv
 from langenode.data.dataset import Dataset
+from langenode.data.parquetfiles import parquet_table
+from langenode.data.reading import Reading, read_table
 
+_NONE_GIVEN = Columns()
 _WRITERS = {".nc": write_netcdf, ".npz": write_npz, ".csv": write_csv}
-_READERS = {".nc": read_netcdf, ".npz": read_npz, ".csv": read_csv}
 
 
 def save_data(data: Dataset, path: str | Path) -> None:
@@ -47,37 +49,78 @@ def load_data(
     condition: str | None = None,
     unit: str | None = None,
 ) -> Dataset:
-    """Read a data set from a .nc, .npz or .csv file that `save_data` wrote or whose columns are named here.
+    """Read a data set from a file that `save_data` wrote, or from a table or arrays of your own.
 
-    A CSV file has one row a time point and an empty cell where a value is missing. Columns not named here are
-    found by the names that `save_data` writes; without a trajectory column the file is one trajectory. In a
-    foreign .nc or .npz file the names are of variables over (trajectory, time), or (time,) where shared;
-    those of the start, condition and unit are over (trajectory,).
+    A table (.csv, .tsv, .parquet) has one row a time point and an empty cell where a value is missing; a folder
+    has one CSV file a trajectory. In a foreign .nc or .npz file the names are of variables over (trajectory,
+    time), or (time,) where shared; those of the start, condition and unit are over (trajectory,). Columns not
+    named here are guessed, see `guess_columns`; `read_data` also says how.
     """
     columns = Columns(trajectory, time, _listed(inputs), _listed(outputs), _listed(initial), condition, unit)
+    return read_data(path, columns).data
+
+
+def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_be_absent: bool = False) -> Reading:
+    """Read a data set as `load_data` does, with the columns it came from and why they were chosen.
+
+    With `outputs_may_be_absent`, for predictions at new inputs, named outputs that the file has not are missing
+    throughout. A `DataError` carries in `facts` what had been understood before the fault.
+    """
     path = Path(path)
-    reader = _of_suffix(path, _READERS)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} must be a readable file; {error.strerror or error}; check the path") from error
-    if not content.strip():
-        raise DataError(f"{path} must hold data; the file is empty; write it again")
-    try:
-        return reader(content, columns)
+        if path.is_dir():
+            return read_table(folder_table(path), columns, outputs_may_be_absent=outputs_may_be_absent)
+        reader = _of_suffix(path, _READERS)
+        content = _content(path)
+        return reader(content, columns, outputs_may_be_absent=outputs_may_be_absent)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}", error.facts) from error
     except Exception as error:  # A damaged file makes the libraries raise almost anything.
         raise DataError(
             f"{path} must be a whole {path.suffix} file; reading it failed with {type(error).__name__}: "
-            f"{error}; write or copy it again"
+            f"{str(error)[:300]}; write or copy it again"
         ) from error
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a regular file that is not empty."""
+    # A device or a pipe may never end.
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} must be a readable file or a folder; found something else; check the path")
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # A path with a zero byte is a ValueError.
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} must be a readable file; {why}; check the path") from error
+    if not content.strip():
+        raise DataError(f"{path} must hold data; the file is empty; write it again")
+    return content
+
+
+def _read_csv(content: bytes, columns: Columns, *, outputs_may_be_absent: bool) -> Reading:
+    return read_table(csv_table(content), columns, outputs_may_be_absent=outputs_may_be_absent)
+
+
+def _read_parquet(content: bytes, columns: Columns, *, outputs_may_be_absent: bool) -> Reading:
+    return read_table(parquet_table(content), columns, outputs_may_be_absent=outputs_may_be_absent)
+
+
+_READERS = {
+    ".nc": read_netcdf,
+    ".npz": read_npz,
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".parquet": _read_parquet,
+    ".pq": _read_parquet,
+}
 
 
 def _of_suffix(path: Path, table: Mapping[str, Callable]) -> Callable:
     suffix = path.suffix.lower()
     if suffix not in table:
-        raise DataError(f"a data file must end in {', '.join(table)}; got '{path.name}'; rename or convert it")
+        raise DataError(
+            f"a data file must end in {', '.join(table)}; got '{path.name}'; convert it, a spreadsheet to .csv"
+        )
     return table[suffix]
 
 

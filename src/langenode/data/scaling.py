@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from langenode._types import Array, Float
-from langenode.data.checks import DataError, numbers, store, valid_cells
+from langenode.data.checks import DataError, is_constant, numbers, store, valid_cells
 from langenode.data.dataset import Dataset
 
 
@@ -140,21 +140,21 @@ class Scaling:
 
 def _moments_of_columns(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The shift and the scale of each column over its observed cells."""
-    moments = [_moments(values[..., i][observed[..., i]]) for i in range(values.shape[-1])]
-    shifts, scales = np.array(moments).reshape(-1, 2).T
+    pairs = [moments(values[..., i][observed[..., i]]) for i in range(values.shape[-1])]
+    shifts, scales = np.array(pairs).reshape(-1, 2).T
     return shifts, scales
 
 
-def _moments(values: np.ndarray) -> tuple[float, float]:
+def moments(values: np.ndarray) -> tuple[float, float]:
     """Mean and standard deviation, or scale 1 where values differ by rounding only.
 
     All sums run over numbers of order 1, so columns of 1e-200 or 1e200 neither underflow nor overflow.
     """
     if values.size == 0:
         return 0.0, 1.0
-    peak = float(np.abs(values).max())
-    if values.max() / 2 - values.min() / 2 <= 4 * np.finfo(np.float64).eps * peak:
+    if is_constant(values):
         return float(values[0]), 1.0
+    peak = float(np.abs(values).max())
     relative = values / peak
     mean = relative.mean()
     spread = np.abs(relative - mean).max()

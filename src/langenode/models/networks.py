@@ -25,13 +25,15 @@ class MLP(eqx.Module):
     """A perceptron with layers of the given sizes: `sizes = (3, 3, 3, 1)` is the net 3-3-3-1.
 
     The activation stands between layers, not after the last. It is stored by name, so that a fitted net can be
-    written to a file without code. With one layer, `sizes = (1, 1)`, the net is the affine map `W x + b`.
+    written to a file without code. With one layer, `sizes = (1, 1)`, the net is the affine map `W x + b`. With `skip`
+    the last layer sees the inputs beside the last features: far from the data such a net goes on as an affine map.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: str = eqx.field(static=True)
+    skip: bool = eqx.field(static=True)
 
-    def __init__(self, sizes: Sequence[int], activation: str = "tanh", *, key: PRNGKeyArray):
+    def __init__(self, sizes: Sequence[int], activation: str = "tanh", *, skip: bool = False, key: PRNGKeyArray):
         if len(sizes) < 2 or min(sizes[1:]) < 1:
             raise ValueError(
                 f"a network needs an input size and at least one positive layer size; got {tuple(sizes)}; "
@@ -42,8 +44,12 @@ class MLP(eqx.Module):
                 f"an activation must be one of {', '.join(sorted(ACTIVATIONS))}; got {activation!r}; choose one of them"
             )
         keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True))
+        widths = list(sizes[:-1])
+        if skip and len(sizes) > 2:
+            widths[-1] += sizes[0]
+        self.layers = tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in zip(widths, sizes[1:], keys, strict=True))
         self.activation = activation
+        self.skip = skip and len(sizes) > 2
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -53,9 +59,10 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         """Evaluate at one point; batch with `jax.vmap`."""
         activation = ACTIVATIONS[self.activation]
+        features = x
         for layer in self.layers[:-1]:
-            x = activation(layer(x))
-        return self.layers[-1](x)
+            features = activation(layer(features))
+        return self.layers[-1](jnp.concatenate([features, x]) if self.skip else features)
 
 
 def scale_last_layer(network: MLP, factor: float) -> MLP:

@@ -138,6 +138,7 @@ class NeuralODE(eqx.Module):
     - `dynamics`: `(hidden, inputs) -> rate`, or None for a model without hidden state.
     - `observation`: `(hidden, inputs) -> outputs`, or None to observe the hidden state itself.
     - `initial`: the trainable start, shape `(state,)`, or None: then the start is what the call is given, else zero.
+    - `start`: `(known start, first inputs) -> hidden`, where what the call is given is not the hidden state itself.
     - `log_noise`: log of the noise's standard deviation per output, a weight like any other, where it is inferred.
     """
 
@@ -145,6 +146,7 @@ class NeuralODE(eqx.Module):
     observation: Part | None
     initial: Float[Array, " state"] | None
     log_noise: Float[Array, " out"] | None
+    start: Part | None
     solver: Heun | Adaptive
     num_hidden: int = eqx.field(static=True)
 
@@ -156,12 +158,14 @@ class NeuralODE(eqx.Module):
         num_hidden: int,
         initial: Float[Array, " state"] | None = None,
         log_noise: Float[Array, " out"] | None = None,
+        start: Part | None = None,
         solver: Heun | Adaptive | None = None,
     ):
         self.dynamics = dynamics
         self.observation = observation
         self.initial = initial
         self.log_noise = log_noise
+        self.start = start
         self.solver = Heun() if solver is None else solver
         self.num_hidden = num_hidden
 
@@ -173,12 +177,14 @@ class NeuralODE(eqx.Module):
                 "num_hidden must be 0 exactly where there are no dynamics; got "
                 f"num_hidden={self.num_hidden} with dynamics={self.dynamics!r}; make them agree"
             )
+        if self.start is not None and self.initial is not None:
+            raise ValueError("a start is trainable or computed from what is known; got both; drop `initial` or `start`")
 
     def __call__(
         self,
         times: Float[Array, " time"],
         inputs: Float[Array, "time in"],
-        initial: Float[Array, " state"] | None = None,
+        initial: Float[Array, " known"] | None = None,
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "time out"]:
@@ -193,13 +199,16 @@ class NeuralODE(eqx.Module):
         self,
         times: Float[Array, " time"],
         inputs: Float[Array, "time in"],
-        initial: Float[Array, " state"] | None = None,
+        initial: Float[Array, " known"] | None = None,
     ) -> Float[Array, "time state"]:
         """The hidden state at the given times."""
         if self.dynamics is None:
             return jnp.zeros((times.shape[0], 0), times.dtype)
         if self.initial is not None:
             start = self.initial
+        elif self.start is not None:
+            known = jnp.zeros(0, times.dtype) if initial is None else initial
+            start = self.start(known, inputs[0])
         elif initial is not None:
             start = initial
         else:

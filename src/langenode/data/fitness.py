@@ -1,0 +1,45 @@
+"""Whether a model can be learned and scored from a data set, said before any work."""
+
+import numpy as np
+
+from langenode.data.checks import DataError, is_constant
+from langenode.data.dataset import Dataset
+
+_PARTS = 3
+
+
+def check_fittable(data: Dataset) -> None:
+    """Raise a `DataError` if there are too few trajectories or times, or an output that has nothing to learn."""
+    if data.num_trajectories < _PARTS:
+        found = "one trajectory" if data.num_trajectories == 1 else f"{data.num_trajectories} trajectories"
+        raise DataError(
+            f"learning needs at least {_PARTS} trajectories, to train, to validate and to test; found {found}; add "
+            "more, or cut a long record into pieces with a trajectory label each"
+        )
+    _check_counts(data, data.mask.any(axis=(1, 2)).astype(int), "at least one observed output", 1)
+    _check_counts(data, data.lengths, "at least 2 time points", 2)
+    _check_counts(data, data.mask.any(axis=2).sum(axis=1), "at least 2 observed time points", 2)
+    for index, name in enumerate(data.output_names):
+        seen = data.outputs[..., index][data.mask[..., index]]
+        if seen.size == 0:
+            raise DataError(f"every output must be observed; {name!r} never is; leave it out with --outputs")
+        if is_constant(seen):
+            raise DataError(
+                f"every output must vary; {name!r} is {seen[0]:g} wherever it was observed; leave it out with --outputs"
+            )
+
+
+def trajectory_name(data: Dataset, index: int) -> str:
+    """A trajectory for a message: its number, and its unit's name where that says more."""
+    name = data.unit_names[data.unit[index]]
+    return f"trajectory {index}" if name == str(index) else f"trajectory {index} ({name!r})"
+
+
+def _check_counts(data: Dataset, counts: np.ndarray, needed: str, least: int) -> None:
+    few = np.flatnonzero(counts < least)
+    if few.size:
+        others = f", as {few.size - 1} more" if few.size > 1 else ""
+        found = f"{counts[few[0]]}" if counts[few[0]] else "none"
+        raise DataError(
+            f"a trajectory needs {needed}; {trajectory_name(data, int(few[0]))} has {found}{others}; drop it"
+        )

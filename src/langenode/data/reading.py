@@ -1,0 +1,214 @@
+"""From a table and the parts of its columns to a data set, with what was understood on the way."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from langenode.data.checks import DataError, is_constant, listed
+from langenode.data.columns import Columns, guess_columns, separators
+from langenode.data.dataset import Dataset
+from langenode.data.names import OWN_LABELS, without_prefix
+from langenode.data.tables import Groups, Table, elapsed_times, group_rows
+
+_MOST_CELLS = 200_000_000
+# Replicates found by a name only are put on the union of their times if that does not blow them up.
+_MOST_GROWTH = 2.0
+
+
+class Reading(NamedTuple):
+    """A data set, the columns it was read from, why each was chosen, and facts of the table before that."""
+
+    data: Dataset
+    columns: Columns
+    reasons: dict[str, str]
+    table_facts: dict[str, Any]
+
+
+def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = False) -> Reading:
+    """Guess the columns that are not given and build the data set; a `DataError` carries the facts so far."""
+    facts: dict[str, Any] = {"rows": table.num_rows, "files": len(table.files), "columns_found": table.names}
+    try:
+        if outputs_may_be_absent:
+            table = table.with_missing(given.outputs or ())
+        columns, reasons, left_out = guess_columns(table, given)
+        reasons |= dict(table.notes)
+        facts |= {"columns": plain_columns(columns), "reasons": reasons, "left_out": left_out}
+        groups = group_rows(table, columns.trajectory)
+        facts |= _facts_of_rows(table, columns, groups)
+        is_sure = columns.condition in (given.condition, *OWN_LABELS)
+        try:
+            data = table_dataset(table, columns, most_growth=None if is_sure else _MOST_GROWTH)
+        except DataError as error:
+            if is_sure:
+                raise
+            # A mere name must not keep a good table from loading.
+            left_out[str(columns.condition)] = "no condition, though named like one"
+            reasons["condition"] = f"not column {columns.condition!r}: {str(error).split(';')[0]}"
+            columns = columns._replace(condition=None)
+            facts["columns"] = plain_columns(columns)
+            data = table_dataset(table, columns)
+        return Reading(data, columns, reasons, facts)
+    except DataError as error:
+        raise DataError(str(error), facts) from error
+
+
+def table_dataset(table: Table, columns: Columns, *, most_growth: float | None = None) -> Dataset:
+    """The data set of a table in which the rows of a trajectory are in order of time; several may be interleaved.
+
+    With `most_growth`, a condition whose replicates' joint times outnumber those of the longest by more is refused.
+    """
+    groups = group_rows(table, columns.trajectory)
+    times = _checked_times(table, columns, groups)
+    blocks = {part: _block(table, getattr(columns, part)) for part in ("inputs", "outputs", "initial")}
+    _check_blocks(table, columns, blocks)
+    for index, name in enumerate(columns.initial or ()):
+        _check_same(blocks["initial"][:, index], name, groups)
+    labels, first = _labels(table, columns, groups), groups.order[groups.starts]
+    _check_size(times, groups, labels["condition"], sum(block.shape[1] for block in blocks.values()), most_growth)
+    # The rows of every trajectory, its last one repeated in the padding.
+    lengths = np.bincount(groups.codes)
+    within = np.arange(lengths.max())
+    rows = groups.order[groups.starts[:, None] + np.minimum(within, lengths[:, None] - 1)]
+    names: dict[str, Any] = {
+        "input_names": tuple(without_prefix(name) for name in columns.inputs or ()),
+        "output_names": tuple(without_prefix(name) for name in columns.outputs or ()),
+    }
+    initial = blocks["initial"][first] if columns.initial else None
+    if labels["condition"] is not None and not _times_agree(times[rows], labels["condition"]):
+        paths = [
+            {"times": times[r], "inputs": blocks["inputs"][r], "outputs": blocks["outputs"][r]} for r in groups.split()
+        ]
+        extras = {"initial": initial, **labels}
+        for index, path in enumerate(paths):
+            path |= {part: values[index] for part, values in extras.items() if values is not None}
+        return Dataset.from_list(paths, **names)
+    outputs = blocks["outputs"][rows]
+    mask = ~np.isnan(outputs) & (within < lengths[:, None])[..., None]
+    arrays = {"inputs": blocks["inputs"][rows], "mask": mask, "initial": initial}
+    return Dataset.from_arrays(times[rows], outputs, **arrays, **labels, **names)
+
+
+def _labels(table: Table, columns: Columns, groups: Groups) -> dict[str, list[str] | None]:
+    """The condition and the unit of every trajectory."""
+    # Without units the trajectories' own labels stand for them, so that messages can name them.
+    labels: dict[str, list[str] | None] = {"condition": None, "unit": list(groups.labels)}
+    for part in labels:
+        if (name := getattr(columns, part)) is not None:
+            every = np.array(table.labels(name))
+            _check_same(every, name, groups)
+            labels[part] = every[groups.order[groups.starts]].tolist()
+    return labels
+
+
+def _times_agree(times: np.ndarray, condition: list[str]) -> bool:
+    """Whether the trajectories of every condition have the same times."""
+    _, first, codes = np.unique(np.array(condition), return_index=True, return_inverse=True)
+    return np.array_equal(times, times[first[codes]])
+
+
+def plain_columns(columns: Columns) -> dict[str, Any]:
+    """The columns as JSON has them."""
+    return {part: list(names) if isinstance(names, tuple) else names for part, names in columns._asdict().items()}
+
+
+def _facts_of_rows(table: Table, columns: Columns, groups: Groups) -> dict[str, Any]:
+    """Counts of what may be wrong with a table, taken before anything is refused."""
+    times = elapsed_times(table, columns.time or "time", groups)[0]
+    order = np.lexsort((times, groups.codes))
+    times, codes = times[order], groups.codes[order]
+    same = (times[1:] == times[:-1]) & (codes[1:] == codes[:-1])
+    quantities = {name: table.numbers(name) for name in (*(columns.inputs or ()), *(columns.outputs or ()))}
+    seen = {name: values[np.isfinite(values)] for name, values in quantities.items()}
+    return {
+        "trajectories": len(groups.labels),
+        "duplicated_times": int(same.sum()),
+        "missing_cells": int(sum(np.isnan(values).sum() for values in quantities.values())),
+        "constant_columns": [name for name, values in seen.items() if values.size and is_constant(values)],
+    }
+
+
+def _checked_times(table: Table, columns: Columns, groups: Groups) -> np.ndarray:
+    """The times, if they increase strictly within every trajectory."""
+    name = columns.time or "time"
+    times = elapsed_times(table, name, groups)[0]
+    infinite = np.flatnonzero(np.isinf(times)).tolist()
+    if infinite:
+        raise DataError(f"times must be finite; {table.place(infinite[0])} has {times[infinite[0]]}; drop that row")
+    wrong = groups.not_increasing(times)
+    if not wrong.size:
+        return times
+    row = int(groups.order[wrong[0]])
+    if np.isnan(times[row]):
+        raise DataError(
+            f"times must be known and increase strictly; column {name!r} is empty in {table.place(row)}; "
+            "fill it or drop the row"
+        )
+    before = groups.order[wrong[0] - 1]
+    found = f"{table.place(row)} has {times[row]:g} after {times[before]:g}"
+    must = f"times must increase strictly within a trajectory; {found}"
+    if len(groups.labels) > 1:
+        raise DataError(
+            f"{must} in trajectory {groups.labels[groups.codes[row]]!r}; sort the rows and drop repeated times, "
+            "or name the column that tells trajectories apart with --trajectory NAME"
+        )
+    able = separators(table, times, [named for part, named in columns.named() if part == "time"])
+    hint = f" ({listed(able, 5)} could serve)" if able else ""
+    raise DataError(
+        f"{must}; if there are several trajectories, name the column that tells them apart with --trajectory "
+        f"NAME{hint}, else sort the rows and drop repeated times"
+    )
+
+
+def _block(table: Table, names: tuple[str, ...] | None) -> np.ndarray:
+    """The numbers of several columns, (row, column)."""
+    return np.array([table.numbers(name) for name in names or ()]).reshape(len(names or ()), table.num_rows).T
+
+
+def _check_blocks(table: Table, columns: Columns, blocks: Mapping[str, np.ndarray]) -> None:
+    """Raise with the column and the row where a number is missing or infinite that may not be."""
+    must = {
+        "inputs": ("inputs must be known at every time", "fill the gap or drop the row"),
+        "outputs": ("observed outputs must be finite", "leave the cell empty if it is missing"),
+        "initial": ("the start must be known", "fill it or leave the column out"),
+    }
+    for part, (rule, remedy) in must.items():
+        values = blocks[part]
+        wrong = np.argwhere(np.isinf(values) if part == "outputs" else ~np.isfinite(values))
+        if wrong.size:
+            row, column = wrong[0]
+            found = "nothing" if np.isnan(values[row, column]) else f"{values[row, column]}"
+            name = getattr(columns, part)[column]
+            raise DataError(f"{rule}; column {name!r} has {found} in {table.place(row)}; {remedy}")
+
+
+def _check_same(values: np.ndarray, name: str, groups: Groups) -> None:
+    wrong = np.flatnonzero(values != values[groups.first_rows()])
+    if wrong.size:
+        raise DataError(
+            f"column {name!r} must be the same in all rows of a trajectory; it varies in trajectory "
+            f"{groups.labels[groups.codes[wrong[0]]]!r}; correct it"
+        )
+
+
+def _check_size(
+    times: np.ndarray, groups: Groups, condition: list[str] | None, num_columns: int, most_growth: float | None
+) -> None:
+    """Raise before arrays are made that no machine holds: all trajectories are padded to the longest."""
+    longest = int(np.bincount(groups.codes).max())
+    grid = longest
+    if condition is not None:
+        codes = np.unique(np.array(condition), return_inverse=True)[1][groups.codes]
+        order = np.lexsort((times, codes))
+        times, codes = times[order], codes[order]
+        is_new = np.append(True, (times[1:] != times[:-1]) | (codes[1:] != codes[:-1]))
+        grid = max(grid, int(np.bincount(codes[is_new]).max()))
+    if most_growth is not None and grid > most_growth * longest:
+        raise DataError(
+            f"its trajectories have few times in common; {grid} in all, {longest} at most in one; share times"
+        )
+    if len(groups.labels) * grid * (num_columns + 1) > _MOST_CELLS:
+        raise DataError(
+            f"trajectories padded to the longest must have at most {_MOST_CELLS} cells; found {len(groups.labels)} "
+            f"trajectories of up to {grid} times and {num_columns + 1} columns; thin out or cut up long trajectories"
+        )
