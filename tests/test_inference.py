@@ -20,7 +20,8 @@ from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.partition import Partition
 from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
 from langenode.priors import GaussianPrior
-from langenode.problem import Problem, TrajectoryView, predict, simulate, view
+from langenode.predictive import predict
+from langenode.problem import Problem, TrajectoryView, simulate, view
 from langenode.targets import Population, Posterior, Tempered
 
 KEY = jax.random.key(3)

@@ -18,7 +18,8 @@ from langenode.inference import log_weights, train
 from langenode.mle import fit_mle
 from langenode.pipeline import configure
 from langenode.posteriors import cast
-from langenode.problem import predict, sample_weights, view
+from langenode.predictive import predict, sample_weights
+from langenode.problem import view
 
 
 def fitted(*layers) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from langenode import assembly, fitfile
 from langenode.pipeline import Run, configure, open_run
-from langenode.problem import predict
+from langenode.predictive import predict
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder
 

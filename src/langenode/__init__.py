@@ -10,12 +10,18 @@ from typing import Any
 from langenode._version import __version__ as __version__
 
 _ROOMS = {
+    "api": (
+        "Fit",
+        "fit",
+        "load_fit",
+    ),
     "data": (
         "DataError",
         "Dataset",
         "Scaling",
         "load_data",
         "save_data",
+        "with_observed_start",
     ),
     "inference": (
         "FitError",
@@ -51,10 +57,10 @@ _ROOMS = {
         "langevin",
         "paper_langevin",
     ),
+    "predictive": ("predict",),
     "priors": ("GaussianPrior",),
     "problem": (
         "Problem",
-        "predict",
         "view",
     ),
     "targets": (

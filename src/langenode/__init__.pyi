@@ -1,9 +1,13 @@
 from langenode._version import __version__ as __version__
+from langenode.api import Fit as Fit
+from langenode.api import fit as fit
+from langenode.api import load_fit as load_fit
 from langenode.data import DataError as DataError
 from langenode.data import Dataset as Dataset
 from langenode.data import Scaling as Scaling
 from langenode.data import load_data as load_data
 from langenode.data import save_data as save_data
+from langenode.data import with_observed_start as with_observed_start
 from langenode.inference import FitError as FitError
 from langenode.inference import TrainSettings as TrainSettings
 from langenode.inference import log_weights as log_weights
@@ -28,9 +32,9 @@ from langenode.posteriors import bottleneck as bottleneck
 from langenode.posteriors import gaussian as gaussian
 from langenode.posteriors import langevin as langevin
 from langenode.posteriors import paper_langevin as paper_langevin
+from langenode.predictive import predict as predict
 from langenode.priors import GaussianPrior as GaussianPrior
 from langenode.problem import Problem as Problem
-from langenode.problem import predict as predict
 from langenode.problem import view as view
 from langenode.targets import Population as Population
 from langenode.targets import Posterior as Posterior

@@ -7,17 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import fitfile, targets
+from langenode import _version, fitfile, targets
 from langenode._types import PRNGKeyArray
 from langenode.config import Config
-from langenode.data import Dataset, Scaling
+from langenode.data import Dataset, Scaling, refine
+from langenode.experiments import Experiment
 from langenode.inference import Rate, TrainSettings
 from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
-from langenode.mle import fitted_outputs, laplace_reference, population_reference
+from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference
 from langenode.partition import Partition
-from langenode.posteriors import AbstractVariational, Reference, bottleneck, gaussian, langevin, paper_langevin
+from langenode.posteriors import AbstractVariational, Reference, bottleneck, cast, gaussian, langevin, paper_langevin
+from langenode.predictive import noise_factor, noise_scales
 from langenode.priors import GaussianPrior
-from langenode.problem import Problem, Target
+from langenode.problem import Problem, Target, View, view
 
 
 class Streams(NamedTuple):
@@ -35,6 +37,113 @@ class Streams(NamedTuple):
         """The keys of a seed."""
         key = jax.random.key(seed)
         return cls(*(jax.random.fold_in(key, number) for number in range(len(cls._fields))))
+
+
+class Prepared(NamedTuple):
+    """Data as training sees them: dimensionless, and on a grid that the integrator can follow."""
+
+    train: Dataset
+    validation: Dataset | None
+
+
+class PointChoice(NamedTuple):
+    """The configuration whose model was kept, that model at its maximum likelihood, and all that were tried."""
+
+    config: Any
+    model: Any
+    tried: list[dict[str, Any]]
+
+
+# A later, less plain candidate must lower the validation error by this much to be kept.
+WORTHWHILE = 0.95
+
+
+def new_scaling(config: Config, train: Dataset) -> Scaling:
+    """From the training data alone. A start with as many numbers as outputs is one of the outputs, and scales so."""
+    if config.scaling == "none":
+        return Scaling.identity(train)
+    is_output = train.initial is not None and train.initial.shape[1] == train.num_outputs
+    return Scaling.standardise(train, initial_like_outputs=is_output)
+
+
+def prepare(config: Config, scaling: Scaling, train: Dataset, validation: Dataset | None) -> Prepared:
+    """Scale the data and cut long intervals."""
+
+    def one(data: Dataset) -> Dataset:
+        scaled = data.scaled(scaling)
+        step = config.model.largest_step
+        return scaled if step is None else refine(scaled, step).data
+
+    return Prepared(one(train), None if validation is None or not validation.num_trajectories else one(validation))
+
+
+def untrained(experiment: Experiment, config: Config) -> Any:
+    """The experiment's model before training, in the configured precision."""
+    model = experiment.build_model(config, Streams.of(config.seed).model)
+    return cast(model, jnp.dtype(config.precision))
+
+
+def choose_model(experiment: Experiment, config: Config, data: Prepared) -> PointChoice:
+    """Fit every candidate's model by maximum likelihood; keep the plainest whose validation error is good."""
+    kept: PointChoice | None = None
+    tried, best = [], np.inf
+    for candidate in experiment.candidates(config):
+        model = fit_point(candidate, untrained(experiment, candidate), data.train)
+        judged = data.train if data.validation is None else data.validation
+        error = rms_error(model, judged)
+        tried.append({"model": candidate.model.model_dump(mode="json"), "error": error})
+        if kept is None or error < WORTHWHILE * best:
+            kept, best = PointChoice(candidate, model, tried), error
+    assert kept is not None
+    return kept
+
+
+def fit_point(config: Config, model: Any, train: Dataset) -> Any:
+    """The model at its maximum likelihood."""
+    options = config.mle
+    return fit_mle(
+        model,
+        train,
+        num_adam=options.num_adam,
+        num_lbfgs=options.num_lbfgs,
+        learning_rate=options.learning_rate,
+        penalty=options.penalty,
+    ).model
+
+
+def rms_error(model: Any, data: Dataset) -> float:
+    """Root mean square of the residuals over all observed cells; infinite where the model diverges."""
+    residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0)
+    error = float(np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)))
+    return error if np.isfinite(error) else np.inf
+
+
+def training_views(config: Config, problem: Problem, data: Prepared) -> tuple[View, View | None]:
+    """Training and validation data as the problem's target sees them."""
+    options: dict[str, Any] = {
+        "explained": config.population.explained,
+        "max_components": config.population.max_components,
+    }
+    dtype = jnp.dtype(config.precision)
+    train = view(problem, data.train, dtype, **options)
+    if data.validation is None or not _can_validate(problem):
+        return train, None
+    return train, view(problem, data.validation, dtype, **options)
+
+
+def _can_validate(problem: Problem) -> bool:
+    """Noise stored per trajectory does not carry over to other trajectories; populations need none."""
+    if isinstance(problem.target, targets.Population):
+        return True
+    return problem.likelihood is not None and problem.likelihood.sigma is None
+
+
+def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> float:
+    """By how much predictions' noise must grow, where the configuration asks for it; else 1."""
+    if not config.noise.calibrate or config.target != "posterior" or data.validation is None:
+        return 1.0
+    key = Streams.of(config.seed).evaluation
+    return noise_factor(problem, data.validation, config.predict.num_samples, key=key, largest_step=None)
 
 
 def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Target:
@@ -188,22 +297,29 @@ def train_settings(config: Config) -> TrainSettings:
     )
 
 
-def fit_bytes(problem: Problem, header: dict[str, Any]) -> bytes:
+def fit_bytes(problem: Problem, config: Config, header: dict[str, Any]) -> bytes:
     """The content of a fit file: model, prior and posterior, and all that is needed to rebuild their structure."""
     reference = getattr(problem.posterior, "reference", None)
     rank = None if reference is None or reference.factor is None else int(reference.factor.shape[1])
     sigma = None
     if problem.likelihood is not None and problem.likelihood.sigma is not None:
-        weights = np.asarray(problem.likelihood.mode_weights)[:, None, None, None]
-        sigma = np.sqrt((weights * np.asarray(problem.likelihood.sigma) ** 2).sum(0).mean((0, 1))).tolist()
-    content = (problem.model, problem.prior, problem.posterior)
-    temperature = getattr(problem.target, "temperature", None)
-    extra = {"reference_rank": rank, "noise_sigma": sigma, "temperature": temperature}
-    return fitfile.to_bytes({**header, **extra}, content)
+        sigma = noise_scales(problem, problem.prior.mean[None])[0].tolist()
+    extra = {
+        "experiment": config.experiment,
+        "config": config.model_dump(mode="json"),
+        "version": _version.__version__,
+        "reference_rank": rank,
+        "noise_sigma": sigma,
+        "temperature": getattr(problem.target, "temperature", None),
+    }
+    return fitfile.to_bytes({**header, **extra}, (problem.model, problem.prior, problem.posterior))
 
 
 def read_fit(path: Path, config: Config, model: Any) -> Problem:
-    """A fitted problem from its file, without the data; of `model` only the structure matters."""
+    """A fitted problem from its file, without the data; of `model` only the structure matters.
+
+    Noise that was stored for every trajectory and time is now one number an output.
+    """
     header = fitfile.read_header(path)
     partition = Partition.of(model, config.stochastic)
     weights = partition.flatten(model)
@@ -214,4 +330,6 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
     like = (model, GaussianPrior(weights, weights), posterior)
     model, prior, posterior = fitfile.read_tree(path, like)
     target = make_target(config, int(header["temperature"] or 1))
-    return Problem(model, partition, prior, None, target, posterior)
+    sigma = header["noise_sigma"]
+    stored = None if sigma is None else jnp.asarray(sigma, weights.dtype)[None, None, None]
+    return Problem(model, partition, prior, Likelihood(stored, jnp.ones(1)), target, posterior)

@@ -6,7 +6,7 @@ Layers are merged from general to particular (defaults, the experiment's, the me
 
 import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -30,13 +30,14 @@ class Section(pydantic.BaseModel):
 
 
 class ModelConfig(Section):
-    """The networks and the integrator."""
+    """The networks and the integrator; intervals longer than `largest_step` (in scaled time) are cut."""
 
     layers: tuple[Count, ...] = (16, 16)
     activation: Literal["tanh", "softplus", "silu", "gelu", "relu", "elu", "sigmoid", "sin"] = "tanh"
     solver: Literal["heun", "adaptive", "stiff"] = "heun"
     substeps: Count = 1
     input_rule: Literal["trapezoid", "paper"] = "trapezoid"
+    largest_step: Positive | None = None
 
 
 class PriorConfig(Section):
@@ -47,12 +48,16 @@ class PriorConfig(Section):
 
 
 class NoiseConfig(Section):
-    """Observation noise: from replicates, of a given sigma, or inferred with the weights."""
+    """Observation noise: from replicates, of a given sigma, or inferred with the weights.
+
+    `calibrate` lets the noise of predictions grow until validation trajectories scatter as predicted.
+    """
 
     kind: Literal["replicates", "given", "inferred"] = "replicates"
     sigma: Positive | None = None
     num_modes: Count = 1
     correlation_time: Positive | None = None
+    calibrate: bool = False
 
 
 class PopulationConfig(Section):
@@ -226,6 +231,31 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             nested = {key: nested}
         merged = merge(merged, nested)
     return merged
+
+
+_SAMPLER_OPTIONS = {
+    "langevin": "num_steps horizon layers grid step diffusion diffusion_start noise learn_start estimator",
+    "bottleneck": "latent_dim num_steps horizon layers decoder_layers",
+    "paper": "num_steps pseudo_time_step layers start_variance contraction diffusion diffusion_start",
+    "gaussian-full": "estimator",
+    "gaussian-diagonal": "estimator",
+    "gaussian-lowrank": "estimator rank",
+}
+
+
+def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The options in a user's layers that change nothing, each with the choice that makes it so."""
+    asked: dict[str, Any] = {}
+    for layer in layers:
+        asked = merge(asked, layer)
+    used = _SAMPLER_OPTIONS[config.method].split()
+    idle = [(f"sampler.{key}", f"method {config.method}") for key in asked.get("sampler", {}) if key not in used]
+    for section in ("population", "tempered"):
+        if config.target != section:
+            idle += [(f"{section}.{key}", f"target {config.target}") for key in asked.get(section, {})]
+    if config.target == "population":
+        idle += [(f"noise.{key}", "target population") for key in asked.get("noise", {})]
+    return idle
 
 
 def _toml_value(text: str) -> Any:

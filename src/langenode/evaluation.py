@@ -1,73 +1,82 @@
 """The numbers of metrics.json that every experiment has: distances, scores, bands and importance diagnostics."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from langenode import metrics
 from langenode._types import PRNGKeyArray
 from langenode.assembly import Streams
 from langenode.data import Dataset
-from langenode.experiments import Results
+from langenode.experiments import Results, Splits
 from langenode.inference import log_weights
 from langenode.likelihood import Likelihood
-from langenode.problem import Problem, TrajectoryView, predict, sample_weights, view
+from langenode.models import num_parameters
+from langenode.predictive import Prediction, observable, predict, with_noise
+from langenode.problem import Problem, TrajectoryView, view
+
+# With fewer members a condition's marginal law cannot be told from another.
+FEWEST_MEMBERS = 5
 
 
-def common_metrics(results: Results, noise_sigma: list[float] | None, keys: Streams) -> dict[str, Any]:
-    """What was asked, and W1, scores, coverage and moments of the weights."""
+def has_population(data: Dataset) -> bool:
+    """Whether conditions have members enough for distances between laws."""
+    return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_MEMBERS
+
+
+def common_metrics(results: Results, keys: Streams, noise_factor: float) -> dict[str, Any]:
+    """What was asked, and W1, scores, coverage and moments of the weights; W1 is None where there are no replicates."""
     config, splits = results.config, results.splits
-    noise = _Noise(results, noise_sigma, keys)
     found: dict[str, Any] = {
         name: getattr(config, name) for name in ("experiment", "method", "target", "stochastic", "rest", "seed")
     }
-    found["w1"] = _w1(results, splits.train, noise, keys)
-    # Two samplings lie between the fit and held-out data; the training data's own distance says how much that is.
-    held_out, train = splits.test.replicates(), splits.train.replicates()
-    own = metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask) if splits.train.is_complete else np.nan
-    found["w1_held_out"] = _w1(results, splits.test, noise, keys) | {"data": float(np.nanmean(own))}
-    found |= _held_out_scores(results, noise)
+    found["problem"] = _problem_size(results.problem, splits)
+    found["w1"] = found["w1_held_out"] = None
+    if has_population(splits.train):
+        found["w1"] = _w1(results, splits.train, keys, noise_factor)
+    if has_population(splits.test):
+        found["w1_held_out"] = _w1(results, splits.test, keys, noise_factor) | {"data": _data_w1(splits)}
+    found |= _held_out_scores(results, noise_factor)
+    found["noise_factor"] = noise_factor
     found["weights"] = metrics.weight_moments(results.weights)
     return found
 
 
-class _Noise:
-    """The observation noise in the data's own units, and the law that new data are compared with."""
-
-    def __init__(self, results: Results, sigma: list[float] | None, keys: Streams):
-        self.results, self.sigma, self.keys = results, sigma, keys
-        self.rng = np.random.default_rng(results.config.seed)
-
-    def add(self, samples: np.ndarray) -> np.ndarray:
-        """Samples with noise."""
-        return samples + self._scale(len(samples)) * self.rng.standard_normal(samples.shape)
-
-    def predictive(self, samples: np.ndarray) -> np.ndarray:
-        """For a posterior the model plus observation noise, else the push-forward.
-
-        (A tempered fit's sigma is the spread between trajectories, which its push-forward is meant to have already.)
-        """
-        return self.add(samples) if self.results.config.target == "posterior" else samples
-
-    def _scale(self, num_samples: int) -> np.ndarray:
-        problem, scaling = self.results.problem, self.results.scaling
-        if self.sigma is not None:
-            return scaling.unscale_spread(np.asarray(self.sigma))
-        key_weights = jax.random.split(self.keys.prediction)[0]  # the weights behind the stored predictions
-        weights = sample_weights(problem.posterior, num_samples, key=key_weights)
-        log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
-        return scaling.unscale_spread(np.exp(np.asarray(log_noise)))[:, None, None, :]
+def _problem_size(problem: Problem, splits: Splits) -> dict[str, Any]:
+    parts = {
+        name: {"trajectories": part.num_trajectories, "conditions": part.num_conditions, "cells": int(part.mask.sum())}
+        for name, part in splits._asdict().items()
+    }
+    return {
+        "num_weights": num_parameters(problem.model),
+        "num_stochastic": problem.partition.dim,
+        "inputs": list(splits.train.input_names),
+        "outputs": list(splits.train.output_names),
+        "data": parts,
+    }
 
 
-def _w1(results: Results, data: Dataset, noise: _Noise, keys: Streams) -> dict[str, Any]:
+def _data_w1(splits: Splits) -> float | None:
+    """The training data's own distance to test data: two samplings lie between a fit and held-out data, too."""
+    held_out, train = splits.test.replicates(), splits.train.replicates()
+    if not splits.train.is_complete or train.outputs.shape[1:] != held_out.outputs.shape[1:]:
+        return None
+    return float(np.nanmean(metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask)))
+
+
+def _w1(results: Results, data: Dataset, keys: Streams, noise_factor: float) -> dict[str, Any]:
     """W1 of the marginals to a data set: the median of several draws, and the floor of two such samples."""
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
+    rng = np.random.default_rng(results.config.seed)
+    options: dict[str, Any] = {"scaling": results.scaling, "largest_step": results.config.model.largest_step}
     distances = []
     for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
-        outputs, _ = predict(results.problem, data, size, key=key, scaling=results.scaling)
-        samples = noise.predictive(outputs.astype(float))
+        prediction = predict(results.problem, data, size, key=key, **options)
+        samples = observable(results.problem, prediction, scaling=results.scaling, factor=noise_factor, rng=rng)
         distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
@@ -80,24 +89,51 @@ def _w1(results: Results, data: Dataset, noise: _Noise, keys: Streams) -> dict[s
         "high": float(np.quantile(means, 0.9)),
         "num_draws": num_draws,
         "num_samples": size,
-        "per_time": np.nanmedian(np.nanmean(np.stack(distances), axis=(1, 3)), axis=0),
+        "per_time": _mean_per_time(np.stack(distances)),
     }
 
 
-def _held_out_scores(results: Results, noise: _Noise) -> dict[str, Any]:
+def _mean_per_time(distances: np.ndarray) -> np.ndarray:
+    """Mean over conditions and outputs, median over draws; NaN at times that nobody observed."""
+    seen = ~np.all(np.isnan(distances), axis=(0, 1, 3))
+    per_time = np.full(distances.shape[2], np.nan)
+    per_time[seen] = np.nanmedian(np.nanmean(distances[:, :, seen], axis=(1, 3)), axis=0)
+    return per_time
+
+
+def _held_out_scores(results: Results, noise_factor: float) -> dict[str, Any]:
     """Scores of the predictive law on test trajectories; both bands where there is a likelihood."""
     replicates = results.splits.test.replicates()
     outputs, mask = replicates.outputs, replicates.mask
-    samples = noise.predictive(results.predictions)
     found: dict[str, Any] = {
-        "energy_score": metrics.energy_score(samples, outputs, mask=mask),
-        "crps": metrics.crps(samples, outputs, mask=mask),
-        "coverage": metrics.coverage(samples, outputs, mask=mask),
+        "energy_score": metrics.energy_score(results.observable, outputs, mask=mask),
+        "crps": metrics.crps(results.observable, outputs, mask=mask),
+        "coverage": metrics.coverage(results.observable, outputs, mask=mask),
     }
     if results.config.target != "population":
+        prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
+        rng = np.random.default_rng(results.config.seed)
+        noisy = with_noise(results.problem, prediction, scaling=results.scaling, factor=noise_factor, rng=rng)
         found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
-        found["coverage_noise"] = metrics.coverage(noise.add(results.predictions), outputs, mask=mask)
+        found["coverage_noise"] = metrics.coverage(noisy, outputs, mask=mask)
     return found
+
+
+def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Whether training had come to rest: what its last fifth still brought, relative to the loss's whole fall.
+
+    A change within the scatter of the loss itself counts for nothing.
+    """
+    losses = history["loss"][np.isfinite(history["loss"])]
+    if len(losses) < 20:
+        return {**counts, "loss_start": None, "loss_end": None, "late_change": None}
+    tenth = max(1, len(losses) // 10)
+    start, end = float(np.median(losses[:tenth])), float(np.median(losses[-tenth:]))
+    before, last = losses[-3 * tenth : -2 * tenth], losses[-tenth:]
+    change = float(np.median(before)) - end
+    error = 2.0 * np.sqrt((before.var() + last.var()) / tenth)
+    late = max(0.0, change) / max(abs(start - end), 1e-300) if abs(change) > error else 0.0
+    return {**counts, "loss_start": start, "loss_end": end, "late_change": min(late, 1.0)}
 
 
 def posterior_diagnostics(

@@ -72,7 +72,18 @@ def fit_mle(
             "or lower mle.learning_rate"
         )
     params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, given)
-    return PointFit(eqx.combine(params, static), losses)
+    return PointFit(_with_noise_of_residuals(eqx.combine(params, static), data), losses)
+
+
+def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
+    """The model with its noise scale, if it has one, at maximum likelihood too: the rms of each output's residuals."""
+    if getattr(model, "log_noise", None) is None:
+        return model
+    residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0)
+    rms = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
+    # A perfect fit has no smallest noise: a thousandth of the spread is where we stop.
+    rms = np.maximum(rms, 1e-3 * _output_spread(data))
+    return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(np.log(rms), model.log_noise.dtype))
 
 
 def _minimise(loss: Callable, params: Any, optimiser: Any, num_steps: int):

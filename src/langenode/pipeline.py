@@ -1,34 +1,38 @@
-"""The stages of a run: simulate, fit, predict, evaluate. Each reads files of earlier ones and writes its own.
+"""The stages of a run: simulate, fit, predict, evaluate, report. Each reads files of earlier ones and writes its own.
 
-`run` does the stages whose files are missing, so an interrupted run goes on where it was; within the fit stage
+`complete` does the stages whose files are missing, so an interrupted run goes on where it was; within the fit stage
 training goes on from its last checkpoint, bit for bit.
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import platform
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version, assembly, evaluation, fitfile, metrics, runfiles
-from langenode.config import Config, resolve, to_toml
+from langenode import _version, assembly, evaluation, fitfile, metrics, report, runfiles, verdict
+from langenode.assembly import Prepared
+from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
-from langenode.experiments import EXPERIMENTS, Experiment, Results, Splits
+from langenode.experiments import EXPERIMENTS, Drawing, Experiment, Results, Splits
 from langenode.inference import FitResult, TrainState, initial_state, train
-from langenode.mle import fit_mle
-from langenode.posteriors import cast
-from langenode.problem import Problem, predict, sample_weights, view
+from langenode.predictive import Prediction, observable, predict, sample_weights
+from langenode.problem import Problem
 from langenode.progress import Reporter
-from langenode.runfolder import RunFolder, write_bytes, write_json, write_text
-from langenode.targets import Population
+from langenode.runfolder import RunFolder, RunFolderError, write_bytes, write_json, write_text
 
+Stage = Literal["simulate", "fit", "predict", "evaluate", "report"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 # At so many moments of training the W1 to the data is recorded, for the convergence figure.
 NUM_CONVERGENCE_POINTS = 8
 CHECKPOINT_SECONDS = 20.0
@@ -39,39 +43,46 @@ class Run:
 
     def __init__(self, folder: RunFolder, config: Any, reporter: Reporter):
         self.folder = folder
-        self.config = config
-        self.reporter = reporter
         self.experiment: Experiment = EXPERIMENTS[config.experiment]
+        self.config = self._settled(config)
+        self.reporter = reporter
         self.keys = assembly.Streams.of(config.seed)
-        self.dtype = jnp.dtype(config.precision)
 
     @classmethod
-    def start(cls, path: Path, config: Config, reporter: Reporter, *, force: bool) -> "Run":
-        """A new run in an empty folder (or one whose run `force` may remove)."""
+    def start(
+        cls, path: Path, config: Config, reporter: Reporter, *, force: bool, facts: Mapping[str, Any] | None = None
+    ) -> "Run":
+        """A new run in an empty folder (or one whose run `force` may remove); `facts` are added to the provenance."""
         folder = RunFolder(path)
         folder.create(force=force)
-        write_json(folder.provenance, _provenance(config))
+        write_json(folder.provenance, _provenance(config) | dict(facts or {}))
         write_text(folder.config, to_toml(config))  # last: a folder with a configuration is a run
         return cls(folder, config, reporter)
 
+    def complete(self, last: Stage = "report") -> None:
+        """Do every stage up to `last` whose files are missing."""
+        for stage in STAGES[: STAGES.index(last) + 1]:
+            if not self.product(stage).exists():
+                with self.reporter.stage(stage):
+                    getattr(self, stage)()
+
+    def product(self, stage: Stage) -> Path:
+        """The file whose presence means that a stage is done; it is written last."""
+        folder = self.folder
+        files = (folder.test, folder.fit, folder.predictions, folder.metrics, folder.report)
+        return dict(zip(STAGES, files, strict=True))[stage]
+
+    def discard(self, stage: Stage) -> None:
+        """Forget the results of a stage and of all that were made from them."""
+        names = {"fit": ("mle", "checkpoint", "history", "convergence", "companion")}
+        for later in reversed(STAGES[STAGES.index(stage) :]):
+            for path in (self.product(later), *(getattr(self.folder, name) for name in names.get(later, ()))):
+                path.unlink(missing_ok=True)
+
     # Stages
 
-    def complete(self) -> dict[str, Any]:
-        """Do every stage whose files are missing; returns the metrics."""
-        stages = (
-            (self.folder.test, self.simulate),
-            (self.folder.fit, self.fit),
-            (self.folder.predictions, self.predict),
-            (self.folder.metrics, self.evaluate),
-        )
-        for product, stage in stages:
-            if not product.exists():
-                with self.reporter.stage(stage.__name__):
-                    stage()
-        return json.loads(self.folder.metrics.read_text())
-
     def simulate(self) -> None:
-        """Make the data; the test set is written last, so its presence means that all are there."""
+        """Make (or read) the data; the test set is written last, so its presence means that all are there."""
         begin = time.perf_counter()
         splits = self.experiment.simulate(self.config, self.keys.data)
         for path, data in zip(self._split_paths(), splits, strict=True):
@@ -80,53 +91,58 @@ class Run:
 
     def fit(self) -> None:
         """Maximum likelihood, then Algorithm 1; and the same for the companion of the figures, if there is one."""
-        scaling = self._new_scaling()
-        splits = Splits(*(data.scaled(scaling) for data in self.splits()))
-        model = self._mle(splits.train)
+        splits = self.splits()
+        scaling = assembly.new_scaling(self.config, splits.train)
+        data = assembly.prepare(self.config, scaling, splits.train, splits.validation)
+        model = self._mle(data)
         if self.config.method != "paper":  # whose scales are the paper's, on purpose
-            assembly.warn_of_scales(self.config, splits.train)
-        result = self._train(self.config, model, splits, scaling, checkpoint=self.folder.checkpoint, show=True)
+            assembly.warn_of_scales(self.config, data.train)
+        result = self._train(self.config, model, data, scaling, checkpoint=self.folder.checkpoint)
         companion = self.experiment.companion(self.config)
         if companion is not None:
-            other = self._train(companion, model, splits, scaling, checkpoint=None, show=False)
-            write_bytes(self._companion_path(), assembly.fit_bytes(other.problem, self._header(companion, scaling)))
-        state, options = result.state, self.config.training
-        rows, scores = np.asarray(state.history)[: int(state.step)], np.asarray(state.validation)
-        runfiles.write_history(self.folder.history, rows, scores, options.block)
+            other = self._train(companion, model, data, scaling, checkpoint=None)
+            header = self._header(other, scaling, data.train, 1.0)
+            write_bytes(self.folder.companion, assembly.fit_bytes(other.problem, companion, header))
+        rows = np.asarray(result.state.history)[: int(result.state.step)]
+        runfiles.write_history(self.folder.history, rows, np.asarray(result.state.validation), self._block())
         self._record(fit=result.seconds)
-        write_bytes(self.folder.fit, assembly.fit_bytes(result.problem, self._header(self.config, scaling)))
+        factor = assembly.calibrated_noise_factor(self.config, result.problem, data)
+        header = self._header(result, scaling, data.train, factor)
+        write_bytes(self.folder.fit, assembly.fit_bytes(result.problem, self.config, header))
         self.folder.checkpoint.unlink(missing_ok=True)
 
     def predict(self) -> None:
         """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
         begin = time.perf_counter()
         problem, test = self.problem(), self.splits().test
-        num = self.config.predict.num_samples
-        outputs, weights = predict(problem, test, num, key=self.keys.prediction, scaling=self.scaling())
-        runfiles.write_predictions(self.folder.predictions, test, outputs, np.asarray(weights))
+        prediction = self._predict(problem, test, self.config.predict.num_samples, self.keys.prediction)
+        noisy = observable(problem, prediction, scaling=self.scaling(), factor=self._noise_factor(), rng=self._rng())
+        names = problem.partition.names
+        runfiles.write_predictions(self.folder.predictions, test, prediction, noisy, names)
         self._record(predict=time.perf_counter() - begin)
 
     def evaluate(self) -> None:
         """metrics.json and the figures."""
+        begin = time.perf_counter()
         results = self._results()
-        header = fitfile.read_header(self.folder.fit)
-        found = evaluation.common_metrics(results, header["noise_sigma"], self.keys)
+        found = evaluation.common_metrics(results, self.keys, self._noise_factor())
+        found["training"] = evaluation.training_state(results.history, self._fit_header()["training"])
+        found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
         if self.config.target != "population":
             found["posterior"] = self._posterior_diagnostics(results)
-        found["seconds"] = json.loads(self.folder.provenance.read_text())["seconds"]
         results = results._replace(metrics=found)
         found |= self.experiment.metrics(results)
-        for name, figure in self.experiment.figures(results).items():
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format="png")
-            write_bytes(self.folder.figures / f"{name}.png", buffer.getvalue())
+        found["verdict"] = verdict.judge(found)
+        if choices := self._choices():
+            found["choices"] = choices
+        self._draw(self.experiment.figures(results))
+        self._record(evaluate=time.perf_counter() - begin)
+        found["seconds"] = self._read_provenance()["seconds"]
         write_json(self.folder.metrics, found)
 
-    def _posterior_diagnostics(self, results: Results) -> dict[str, Any]:
-        train = results.splits.train.scaled(results.scaling)
-        noise = assembly.make_likelihood(self.config, self._mle(train), train, results.scaling)
-        num = self.config.predict.num_weights
-        return evaluation.posterior_diagnostics(results.problem, noise, train, num, key=self.keys.evaluation)
+    def report(self) -> None:
+        """The page that shows it all."""
+        report.write_report(self.folder)
 
     # What stages share
 
@@ -136,104 +152,130 @@ class Run:
 
     def problem(self) -> Problem:
         """The fitted problem."""
-        return assembly.read_fit(self.folder.fit, self.config, self._untrained())
+        return assembly.read_fit(self.folder.fit, self.config, assembly.untrained(self.experiment, self.config))
 
     def scaling(self) -> Scaling:
         """The scaling that the fit was made with."""
-        return Scaling.from_dict(fitfile.read_header(self.folder.fit)["scaling"])
+        return Scaling.from_dict(self._fit_header()["scaling"])
 
-    def _new_scaling(self) -> Scaling:
-        """From the training data alone; the experiments' states are observed directly, so starts scale like outputs."""
-        train = load_data(self.folder.data)
-        if self.config.scaling == "none":
-            return Scaling.identity(train)
-        return Scaling.standardise(train, initial_like_outputs=train.initial is not None)
+    def _settled(self, config: Any) -> Any:
+        """The configuration with the model that was chosen among candidates, once it has been."""
+        if not self.folder.mle.exists():
+            return config
+        model = type(config.model).model_validate(fitfile.read_header(self.folder.mle)["model"])
+        return config.model_copy(update={"model": model})
 
-    def _split_paths(self) -> tuple[Path, Path, Path]:
-        return self.folder.data, self.folder.validation, self.folder.test
-
-    def _companion_path(self) -> Path:
-        return self.folder.path / "companion.langenode"
-
-    def _untrained(self) -> Any:
-        return cast(self.experiment.build_model(self.config, self.keys.model), self.dtype)
-
-    def _mle(self, train: Dataset) -> Any:
+    def _mle(self, data: Prepared) -> Any:
         if self.folder.mle.exists():
-            return fitfile.read_tree(self.folder.mle, self._untrained())
+            return fitfile.read_tree(self.folder.mle, assembly.untrained(self.experiment, self.config))
         begin = time.perf_counter()
-        options = self.config.mle
-        point = fit_mle(
-            self._untrained(),
-            train,
-            num_adam=options.num_adam,
-            num_lbfgs=options.num_lbfgs,
-            learning_rate=options.learning_rate,
-            penalty=options.penalty,
-        )
+        choice = assembly.choose_model(self.experiment, self.config, data)
         self._record(mle=time.perf_counter() - begin)
-        if len(point.losses):
-            self.reporter.say(f"maximum likelihood: loss {point.losses[-1]:.4g}")
-        write_bytes(self.folder.mle, fitfile.to_bytes({"experiment": self.experiment.name}, point.model))
-        return point.model
+        for tried in choice.tried:
+            kind = tried["model"].get("kind", "the model")
+            self.reporter.say(f"maximum likelihood: {kind}, validation error {tried['error']:.4g} (scaled)")
+        header = {"model": choice.config.model.model_dump(mode="json"), "tried": choice.tried}
+        write_bytes(self.folder.mle, fitfile.to_bytes(header, choice.model))
+        self.config = choice.config
+        return choice.model
 
     def _train(
-        self, config: Any, model: Any, splits: Splits, scaling: Scaling, *, checkpoint: Path | None, show: bool
+        self, config: Any, model: Any, data: Prepared, scaling: Scaling, *, checkpoint: Path | None
     ) -> FitResult:
-        problem = assembly.assemble(config, model, splits.train, scaling)
+        """Algorithm 1; with a checkpoint it is shown, stored on the way and can be resumed."""
+        problem = assembly.assemble(config, model, data.train, scaling)
         settings = assembly.train_settings(config)
-        options = {"explained": config.population.explained, "max_components": config.population.max_components}
-        data = view(problem, splits.train, self.dtype, **options)
-        validation = view(problem, splits.validation, self.dtype, **options) if _can_validate(problem) else None
+        train_view, validation_view = assembly.training_views(config, problem, data)
         state = None
         if checkpoint is not None and checkpoint.exists():
             state = fitfile.read_tree(checkpoint, initial_state(problem, settings))
             self.reporter.say(f"resuming at update {int(state.step)}")
-        watch = _Watch(self, splits.train, scaling, checkpoint) if show else None
+        watch = None if checkpoint is None else _Watch(self, data.train, scaling, checkpoint)
         title = f"{config.method}, {config.target}"
-        with self.reporter.training(title) if show else contextlib.nullcontext():
+        with contextlib.nullcontext() if checkpoint is None else self.reporter.training(title):
             return train(
                 problem,
-                data,
+                train_view,
                 settings,
                 key=self.keys.training,
-                validation=validation,
+                validation=validation_view,
                 state=state,
                 on_block=watch,
             )
 
-    def _header(self, config: Config, scaling: Scaling) -> dict[str, Any]:
+    def _predict(self, problem: Problem, data: Dataset, num_samples: int, key: Any) -> Prediction:
+        step = self.config.model.largest_step
+        return predict(problem, data, num_samples, key=key, scaling=self.scaling(), largest_step=step)
+
+    def _posterior_diagnostics(self, results: Results) -> dict[str, Any]:
+        data = assembly.prepare(self.config, results.scaling, results.splits.train, None)
+        noise = assembly.make_likelihood(self.config, self._mle(data), data.train, results.scaling)
+        num = self.config.predict.num_weights
+        return evaluation.posterior_diagnostics(results.problem, noise, data.train, num, key=self.keys.evaluation)
+
+    def _header(self, result: FitResult, scaling: Scaling, train: Dataset, factor: float) -> dict[str, Any]:
+        state = result.state
+        training = {
+            "updates": int(state.step),
+            "asked": self.config.training.num_updates,
+            "skipped": int(state.skipped),
+        }
         return {
-            "experiment": self.experiment.name,
-            "config": config.model_dump(mode="json"),
             "scaling": scaling.to_dict(),
-            "version": _version.__version__,
+            "noise_factor": factor,
+            "training": training,
+            "input_names": list(train.input_names),
+            "output_names": list(train.output_names),
+            "columns": self._read_provenance().get("columns", {}),
         }
 
-    def _record(self, **seconds: float) -> None:
-        provenance = json.loads(self.folder.provenance.read_text())
-        provenance["seconds"] = {**provenance.get("seconds", {}), **seconds}
-        write_json(self.folder.provenance, provenance)
+    def _draw(self, drawings: Mapping[str, Drawing]) -> None:
+        """The figures, and an index with the words beside them."""
+        index = []
+        for name, drawing in drawings.items():
+            buffer = io.BytesIO()
+            drawing.figure.savefig(buffer, format="png")
+            write_bytes(self.folder.figures / f"{name}.png", buffer.getvalue())
+            words = {key: value for key, value in drawing._asdict().items() if key != "figure"}
+            index.append({"name": name, "file": f"{name}.png", **words})
+        write_json(self.folder.figures / "index.json", index)
+
+    def _choices(self) -> list[dict[str, str]]:
+        """What was chosen for the user: from the data, and the model among its candidates."""
+        made = list(self._read_provenance().get("choices", []))
+        tried = fitfile.read_header(self.folder.mle)["tried"]
+        if len(tried) > 1:
+            errors = ", ".join(f"{one['model']['kind']} {one['error']:.3g}" for one in tried)
+            why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
+            made.append({"what": "kind of model", "chosen": self.config.model.kind, "why": why})
+        factor = self._noise_factor()
+        if self.config.noise.calibrate:
+            why = "by which validation trajectories scatter more about the model than training ones"
+            made.append({"what": "noise factor", "chosen": f"{factor:.3g}", "why": why})
+        return made
 
     def _results(self) -> Results:
-        splits, problem = self.splits(), self.problem()
-        scaling = self.scaling()
-        companion = companion_predictions = companion_weights = None
+        splits, problem, scaling = self.splits(), self.problem(), self.scaling()
+        companion_predictions = companion_weights = None
         other = self.experiment.companion(self.config)
+        num_weights = self.config.predict.num_weights
         if other is not None:
-            companion = assembly.read_fit(self._companion_path(), other, self._untrained())
+            companion = assembly.read_fit(self.folder.companion, other, assembly.untrained(self.experiment, other))
             num = self.config.predict.num_samples
-            companion_predictions, _ = predict(companion, splits.train, num, key=self.keys.evaluation, scaling=scaling)
-            companion_weights = np.asarray(
-                sample_weights(companion.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
-            )
-        weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
+            companion_predictions = self._predict(companion, splits.train, num, self.keys.evaluation).outputs
+            companion_weights = np.asarray(sample_weights(companion.posterior, num_weights, key=self.keys.evaluation))
+        weights = sample_weights(problem.posterior, num_weights, key=self.keys.evaluation)
+        stored = runfiles.read_predictions(self.folder.predictions)
+        prediction = Prediction(stored.outputs, jnp.asarray(stored.weights))
+        noisy = observable(problem, prediction, scaling=scaling, factor=self._noise_factor(), rng=self._rng())
         return Results(
             config=self.config,
             problem=problem,
             splits=splits,
             scaling=scaling,
-            predictions=runfiles.read_predictions(self.folder.predictions),
+            predictions=stored.outputs,
+            prediction_weights=stored.weights,
+            observable=noisy,
             weights=np.asarray(weights),
             companion_predictions=companion_predictions,
             companion_weights=companion_weights,
@@ -243,18 +285,42 @@ class Run:
             key=self.keys.evaluation,
         )
 
+    def _split_paths(self) -> tuple[Path, Path, Path]:
+        return self.folder.data, self.folder.validation, self.folder.test
+
+    def _fit_header(self) -> dict[str, Any]:
+        return fitfile.read_header(self.folder.fit)
+
+    def _noise_factor(self) -> float:
+        return self._fit_header()["noise_factor"]
+
+    def _rng(self) -> np.random.Generator:
+        """The same noise for the stored bands and for the scores."""
+        return np.random.default_rng(self.config.seed)
+
+    def _block(self) -> int:
+        return self.config.training.block
+
+    def _read_provenance(self) -> dict[str, Any]:
+        return json.loads(self.folder.provenance.read_text())
+
+    def _record(self, **seconds: float) -> None:
+        provenance = self._read_provenance()
+        provenance["seconds"] = {**provenance.get("seconds", {}), **seconds}
+        write_json(self.folder.provenance, provenance)
+
 
 class _Watch:
     """Called after every block: shows progress, stores a checkpoint now and then, records W1 on the way.
 
-    The training data are scaled; W1 is recorded in the data's own units.
+    The training data are scaled; W1 is recorded in the data's own units, where there are replicates to compare with.
     """
 
-    def __init__(self, run: Run, train: Dataset, scaling: Scaling, checkpoint: Path | None):
+    def __init__(self, run: Run, train: Dataset, scaling: Scaling, checkpoint: Path):
         self.run, self.train, self.scaling, self.checkpoint = run, train, scaling, checkpoint
         options = run.config.training
         marks = np.unique(np.geomspace(options.block, options.num_updates, NUM_CONVERGENCE_POINTS).astype(int))
-        self.marks = [int(mark) for mark in marks]
+        self.marks = [int(mark) for mark in marks] if evaluation.has_population(train) else []
         self.last_save = time.monotonic()
 
     def __call__(self, state: TrainState, progress: Any, problem: Problem) -> None:
@@ -262,36 +328,45 @@ class _Watch:
         if self.marks and progress.step >= self.marks[0]:
             self.marks = [mark for mark in self.marks if mark > progress.step]
             self._record_w1(progress.step, problem)
-        if self.checkpoint is not None and time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
+        if time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
             write_bytes(self.checkpoint, fitfile.to_bytes({"step": progress.step}, state))
             self.last_save = time.monotonic()
 
     def _record_w1(self, step: int, problem: Problem) -> None:
         replicates = self.train.replicates()
         key = jax.random.fold_in(self.run.keys.evaluation, step)
-        outputs, _ = predict(problem, self.train, len(replicates.outputs), key=key)
+        outputs = predict(problem, self.train, len(replicates.outputs), key=key).outputs
         distance = metrics.w1(outputs.astype(float), replicates.outputs, mask_b=replicates.mask)
-        per_time = np.nanmean(self.scaling.unscale_spread(distance), axis=(0, 2))
+        seen = ~np.all(np.isnan(distance), axis=(0, 2))  # times that the integrator added have no data
+        per_time = np.nanmean(self.scaling.unscale_spread(distance[:, seen]), axis=(0, 2))
         runfiles.add_convergence(self.run.folder.convergence, step, per_time)
 
 
-def _can_validate(problem: Problem) -> bool:
-    """Noise stored per trajectory does not carry over to other trajectories; populations need none."""
-    if isinstance(problem.target, Population):
-        return True
-    return problem.likelihood is not None and problem.likelihood.sigma is None
-
-
-def open_run(path: Path, config: Any, reporter: Reporter, *, force: bool) -> Run:
+def open_run(
+    path: Path, config: Any, reporter: Reporter, *, force: bool, facts: Mapping[str, Any] | None = None
+) -> Run:
     """Go on with an unfinished run of the same configuration, or start a new one."""
     folder = RunFolder(path)
     if not force and folder.config.exists() and folder.config.read_text() == to_toml(config):
         reporter.say(f"going on with the run in {path}")
         return Run(folder, config, reporter)
-    return Run.start(path, config, reporter, force=force)
+    return Run.start(path, config, reporter, force=force, facts=facts)
 
 
-def configure(experiment: str, layers: list[dict[str, Any]]) -> Any:
+def existing_run(path: Path, reporter: Reporter) -> Run:
+    """The run in a folder, with the configuration that is stored there."""
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        found = "it has no config.toml" if path.is_dir() else "there is no such folder"
+        raise RunFolderError(f"{path} must be a run folder; {found}; name the folder of a run, e.g. runs/ou-langevin")
+    stored = read_toml(folder.config)
+    name = stored.get("experiment")
+    if name not in EXPERIMENTS:
+        raise ConfigError(f"experiment in {folder.config} must be one of {', '.join(EXPERIMENTS)}; got {name!r}")
+    return Run(folder, resolve(EXPERIMENTS[name].config, stored), reporter)
+
+
+def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
     """Resolve a configuration: the experiment's defaults for the method and target, then the user's layers."""
     known = EXPERIMENTS[experiment]
     chosen: dict[str, Any] = {}
@@ -307,6 +382,7 @@ def _provenance(config: Config) -> dict[str, Any]:
     packages = ("jax", "jaxlib", "equinox", "optax", "diffrax", "numpy", "scipy")
     return {
         "seed": config.seed,
+        "command": sys.argv,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": {"langenode": _version.__version__, **{name: metadata.version(name) for name in packages}},
         "python": platform.python_version(),

@@ -183,3 +183,87 @@ def loss_history(history: Mapping[str, np.ndarray]) -> Any:
         axis.set(xlabel="update", ylabel=name)
         axis.legend(frameon=False)
     return figure
+
+
+class BandPanel(NamedTuple):
+    """One condition: samples of the model and of observations, (sample, time, out), and data (member, time, out)."""
+
+    title: str
+    times: np.ndarray
+    model: np.ndarray
+    observable: np.ndarray
+    data: np.ndarray
+
+
+def prediction_bands(panels: Sequence[BandPanel], *, time_label: str, output_labels: Sequence[str]) -> Any:
+    """90 % bands of the model (dark) and of observations (light) with the data; a row an output, a column a panel."""
+    figure, axes = new_figure(len(panels), len(output_labels), width=3.8, height=2.6, sharex="col", sharey="row")
+    for k, label in enumerate(output_labels):
+        for axis, panel in zip(axes[k], panels, strict=True):
+            _band(axis, panel.times, panel.observable[..., k], 0.22, "90 % of observations")
+            _band(axis, panel.times, panel.model[..., k], 0.5, "90 % of the model")
+            axis.plot(panel.times, panel.model[..., k].mean(0), color=OURS, lw=1.2, label="mean")
+            for number, member in enumerate(panel.data[:20, :, k]):
+                axis.plot(panel.times, member, ".", color=DATA, ms=4, label="data" if number == 0 else None)
+        axes[k, 0].set_ylabel(_short(label))
+    for axis, panel in zip(axes[0], panels, strict=True):
+        axis.set_title(_short(panel.title), fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel(time_label)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
+    return figure
+
+
+def _band(axis: Any, times: np.ndarray, samples: np.ndarray, alpha: float, label: str) -> None:
+    low, high = np.quantile(samples, [0.05, 0.95], axis=0, method="weibull")
+    axis.fill_between(times, low, high, color=OURS, alpha=alpha, lw=0, label=label)
+
+
+def _short(text: str, longest: int = 40) -> str:
+    """Names come from users' files; Matplotlib would read a dollar sign as the start of a formula."""
+    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text.replace("$", r"\$")
+
+
+class ParityPanel(NamedTuple):
+    """Observed values of one output with the predicted 5, 50 and 95 % quantiles."""
+
+    label: str
+    observed: np.ndarray
+    low: np.ndarray
+    median: np.ndarray
+    high: np.ndarray
+
+
+def parity(panels: Sequence[ParityPanel], *, most: int = 2000) -> Any:
+    """Predicted against observed, a panel an output, at most `most` points each."""
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    figure, axes = new_figure(columns, rows, width=3.6, height=3.4)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        pick = slice(None, None, max(1, len(panel.observed) // most))
+        below, above = panel.median - panel.low, panel.high - panel.median
+        bars = np.stack([below[pick], above[pick]])
+        options = {"fmt": ".", "ms": 3, "lw": 0.5, "alpha": 0.5, "color": OURS}
+        axis.errorbar(panel.observed[pick], panel.median[pick], yerr=bars, label="median and 90 % band", **options)
+        ends = [panel.observed.min(), panel.observed.max()] if len(panel.observed) else [0.0, 1.0]
+        axis.plot(ends, ends, color=DATA, lw=0.8, ls="--", label="equal")
+        axis.set(xlabel=f"observed {_short(panel.label)}", ylabel="predicted")
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    return figure
+
+
+def calibration(levels: np.ndarray, inside: np.ndarray) -> Any:
+    """Observed against nominal coverage, both in percent."""
+    figure, axes = new_figure(1, 1, width=3.8, height=3.6)
+    axis = axes[0, 0]
+    axis.plot([0, 100], [0, 100], color=DATA, lw=0.8, ls="--", label="calibrated")
+    axis.plot(levels, inside, color=OURS, marker="o", ms=3.5, label="held-out data")
+    axis.set(
+        xlabel="nominal coverage [%]", ylabel="observed coverage [%]", xlim=(0, 100), ylim=(0, 100), aspect="equal"
+    )
+    axis.legend(frameon=False, loc="upper left")
+    return figure

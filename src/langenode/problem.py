@@ -1,4 +1,4 @@
-"""An inference problem, its predictions, and the data as its target sees them.
+"""An inference problem, and the data as its target sees them.
 
 `posterior` and `tempered` look at trajectories, each from its own start and with its noise; `population` looks at the
 members of each condition, and lets replicas start where a random member did.
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
-from langenode.data import Batch, Cases, Dataset, Scaling
+from langenode.data import Batch, Cases, Dataset
 from langenode.likelihood import Likelihood
 from langenode.partition import Partition
 from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw, cast
@@ -71,54 +71,6 @@ def simulate(
 
     axis = 0 if initial is not None and initial.ndim == 3 else None
     return jax.vmap(one_sample, in_axes=(0, axis))(weights, initial)
-
-
-_compiled_simulate = eqx.filter_jit(simulate)
-
-
-@eqx.filter_jit
-def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
-    """Draws of the stochastic weights, compiled."""
-    return posterior.sample(num_samples, key=key)
-
-
-def predict(
-    problem: Problem,
-    data: Dataset,
-    num_samples: int,
-    *,
-    key: PRNGKeyArray,
-    scaling: Scaling | None = None,
-    chunk: int = 1024,
-) -> tuple[Float[np.ndarray, "sample condition time out"], Float[Array, "sample dim"]]:
-    """Predictions once a condition, and the weights that made them; a random start is drawn from the condition's.
-
-    `scaling` is that of the fit: it is applied to the data's times, inputs and starts, and undone in the predictions.
-    """
-    data = data if scaling is None else data.scaled(scaling)
-    key_weights, key_start = jax.random.split(key)
-    weights = sample_weights(problem.posterior, num_samples, key=key_weights)
-    dtype = weights.dtype
-    cases, replicates = data.cases(), data.replicates()
-    start = None
-    if replicates.initial is not None:
-        members = draw_members(key_start, jnp.asarray(replicates.present), num_samples)
-        initial = jnp.asarray(replicates.initial, dtype)
-        start = initial[members, jnp.arange(members.shape[1])]
-    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
-    parts = [
-        _compiled_simulate(
-            problem.model,
-            problem.partition,
-            weights[i : i + chunk],
-            times,
-            inputs,
-            None if start is None else start[i : i + chunk],
-        )
-        for i in range(0, num_samples, chunk)
-    ]
-    outputs = np.concatenate(parts)
-    return (outputs if scaling is None else scaling.unscale_outputs(outputs)), weights
 
 
 def draw_members(key: PRNGKeyArray, present: Bool[Array, "member condition"], num: int) -> Int[Array, "num condition"]:

@@ -12,9 +12,10 @@ from langenode.inference import Progress
 class Reporter:
     """Says what is being done. On a terminal the training line is a live bar; elsewhere a line every tenth."""
 
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False):
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False, verbose: bool = False):
         self.stream = sys.stderr if stream is None else stream
         self.quiet = quiet
+        self.verbose = verbose
         self._bar: Any = None
         self._task: Any = None
         self._tenth = -1
@@ -28,6 +29,8 @@ class Reporter:
     def stage(self, name: str) -> Iterator[dict[str, float]]:
         """Time a stage; the yielded mapping has its seconds afterwards."""
         timing: dict[str, float] = {}
+        if self.verbose:
+            self.say(f"{name} ...")
         begin = time.perf_counter()
         yield timing
         timing["seconds"] = time.perf_counter() - begin
@@ -58,7 +61,7 @@ class Reporter:
             )
             return
         tenth = 10 * progress.step // progress.num_updates
-        if tenth > self._tenth:
+        if tenth > self._tenth or self.verbose:
             self._tenth = tenth
             left = progress.seconds / progress.step * (progress.num_updates - progress.step)
             skipped = f", {progress.skipped} updates skipped" if progress.skipped else ""

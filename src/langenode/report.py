@@ -29,9 +29,8 @@ SHOWN_ELSEWHERE = ("verdict", "choices")
 
 def write_report(folder: RunFolder) -> Path:
     """Render the run's report into its folder, whole or not at all."""
-    path = folder.path / "report.html"
-    write_text(path, render_report(folder))
-    return path
+    write_text(folder.report, render_report(folder))
+    return folder.report
 
 
 def render_report(folder: RunFolder) -> str:

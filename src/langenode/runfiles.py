@@ -3,40 +3,38 @@
 import csv
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from langenode.bands import prediction_dataset
 from langenode.data import Dataset
+from langenode.predictive import Prediction
 from langenode.runfolder import write_bytes, write_text
 
-LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
+
+class StoredPrediction(NamedTuple):
+    """Samples of the model's outputs, (sample, condition, time, out), and the weights behind them."""
+
+    outputs: np.ndarray
+    weights: np.ndarray
 
 
-def write_predictions(path: Path, data: Dataset, outputs: np.ndarray, weights: np.ndarray) -> None:
+def write_predictions(
+    path: Path, data: Dataset, prediction: Prediction, observable: np.ndarray, weight_names: tuple[str, ...]
+) -> None:
     """Samples, mean and quantiles for every condition, with the weights that made them."""
-    import xarray as xr
-
-    # The quantiles at rank p (R + 1), as in `metrics.coverage`: bands are nominal also for few samples.
-    quantiles = np.quantile(outputs, LEVELS, axis=0, method="weibull")
-    dataset = xr.Dataset(
-        {
-            "outputs": (("sample", "condition", "time", "out"), outputs),
-            "mean": (("condition", "time", "out"), outputs.mean(0)),
-            "quantiles": (("level", "condition", "time", "out"), quantiles),
-            "weights": (("sample", "dim"), weights),
-            "times": (("condition", "time"), data.cases().times),
-        },
-        coords={"level": list(LEVELS), "out": list(data.output_names)},
-    )
+    weights = np.asarray(prediction.weights)
+    dataset = prediction_dataset(data, prediction.outputs, observable, weights, weight_names)
     write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
 
 
-def read_predictions(path: Path) -> np.ndarray:
-    """The samples, (sample, condition, time, out)."""
+def read_predictions(path: Path) -> StoredPrediction:
+    """The samples and the weights that made them."""
     import xarray as xr
 
     with xr.open_dataset(path, engine="scipy") as stored:
-        return np.asarray(stored["outputs"], float)
+        return StoredPrediction(np.asarray(stored["outputs"], float), np.asarray(stored["weights"]))
 
 
 def write_history(path: Path, rows: np.ndarray, validation: np.ndarray, block: int) -> None:

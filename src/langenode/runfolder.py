@@ -30,11 +30,13 @@ class RunFolder:
         self.mle = self.path / "mle.langenode"
         self.checkpoint = self.path / "checkpoint.langenode"
         self.fit = self.path / "fit.langenode"
+        self.companion = self.path / "companion.langenode"
         self.history = self.path / "history.csv"
         self.convergence = self.path / "convergence.csv"
         self.predictions = self.path / "predictions.nc"
         self.metrics = self.path / "metrics.json"
         self.figures = self.path / "figures"
+        self.report = self.path / "report.html"
         self.lock = self.path / ".lock"
 
     def create(self, *, force: bool) -> None:
@@ -126,16 +128,17 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """`write_bytes` for JSON; not-a-number becomes null, since JSON has none."""
-    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON has it: lists for arrays and tuples, None where a number is not finite."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value

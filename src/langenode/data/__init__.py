@@ -10,8 +10,9 @@ from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
 from langenode.data.fitness import check_fittable
 from langenode.data.reading import Reading
+from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
-from langenode.data.starts import separate_by_start, starts_agree, with_observed_start
+from langenode.data.starts import from_first_complete_row, separate_by_start, starts_agree, with_observed_start
 from langenode.data.summary import summarise
 from langenode.data.tables import Table
 from langenode.data.views import Batch, Cases, Replicates
@@ -24,13 +25,16 @@ __all__ = [
     "Dataset",
     "Guess",
     "Reading",
+    "Refined",
     "Replicates",
     "Scaling",
     "Table",
     "check_fittable",
+    "from_first_complete_row",
     "guess_columns",
     "load_data",
     "read_data",
+    "refine",
     "save_data",
     "separate_by_start",
     "starts_agree",

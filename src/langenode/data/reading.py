@@ -31,6 +31,9 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
     try:
         if outputs_may_be_absent:
             table = table.with_missing(given.outputs or ())
+            # New data may be one trajectory without a label.
+            labels = {part: getattr(given, part) for part in ("trajectory", "condition", "unit")}
+            given = given._replace(**{part: None for part, name in labels.items() if name not in table.names})
         columns, reasons, left_out = guess_columns(table, given)
         reasons |= dict(table.notes)
         facts |= {"columns": plain_columns(columns), "reasons": reasons, "left_out": left_out}

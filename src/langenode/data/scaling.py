@@ -15,11 +15,13 @@ from langenode.data.dataset import Dataset
 class Scaling:
     """Shifts and scales that make a data set dimensionless: `scaling(data)`, or `data.scaled(scaling)`.
 
-    Column by column, scaled = (value - shift) / scale. Times are divided by `time_scale` only. The arrays of
-    the start are empty for data without one.
+    Column by column, scaled = (value - shift) / scale. Times are divided by `time_scale`; with `from_zero` every
+    trajectory's begin at 0 first, since a model that sees only differences of times loses nothing, and times such
+    as 1.7e9 s have no digits to lose. The arrays of the start are empty for data without one.
     """
 
     time_scale: float
+    from_zero: bool
     input_shift: np.ndarray  # (in,)
     input_scale: np.ndarray  # (in,)
     output_shift: np.ndarray  # (out,)
@@ -28,7 +30,8 @@ class Scaling:
     initial_scale: np.ndarray  # (state,)
 
     def __post_init__(self):
-        fields = {f.name: numbers(getattr(self, f.name), f.name) for f in dataclasses.fields(self)}
+        names = [f.name for f in dataclasses.fields(self) if f.name != "from_zero"]
+        fields = {name: numbers(getattr(self, name), name) for name in names}
         for name, values in fields.items():
             if values.ndim != (0 if name == "time_scale" else 1) or not np.all(np.isfinite(values)):
                 raise DataError(f"{name} of a scaling must be finite numbers in a row; found {values}; change it")
@@ -49,6 +52,7 @@ class Scaling:
         num_state = 0 if data.initial is None else data.initial.shape[1]
         return cls(
             time_scale=1.0,
+            from_zero=False,
             input_shift=np.zeros(data.num_inputs),
             input_scale=np.ones(data.num_inputs),
             output_shift=np.zeros(data.num_outputs),
@@ -73,6 +77,7 @@ class Scaling:
         scaling = dataclasses.replace(
             cls.identity(data),
             time_scale=duration if duration > 0 else 1.0,
+            from_zero=True,
             input_shift=input_shift,
             input_scale=input_scale,
             output_shift=output_shift,
@@ -92,7 +97,7 @@ class Scaling:
         changed = {names[i] for i in np.flatnonzero((shifts != 0) | (scales != 1))}
         return dataclasses.replace(
             data,
-            times=data.times / self.time_scale,
+            times=(data.times - (data.times[:, :1] if self.from_zero else 0.0)) / self.time_scale,
             inputs=(data.inputs - self.input_shift) / self.input_scale,
             outputs=(data.outputs - self.output_shift) / self.output_scale,
             initial=None if data.initial is None else (data.initial - self.initial_shift) / self.initial_scale,
@@ -131,11 +136,11 @@ class Scaling:
         if set(values) != names:
             wrong = sorted(names.symmetric_difference(values))
             raise DataError(f"a stored scaling must have {sorted(names)}; missing or unknown: {wrong}; refit it")
-        fields: dict[str, Any] = {name: numbers(value, name) for name, value in values.items()}
+        fields: dict[str, Any] = {name: numbers(value, name) for name, value in values.items() if name != "from_zero"}
         if fields["time_scale"].ndim:
             raise DataError(f"time_scale of a scaling must be one number; found {values['time_scale']}; change it")
         time_scale = float(fields.pop("time_scale"))
-        return cls(time_scale=time_scale, **fields)
+        return cls(time_scale=time_scale, from_zero=bool(values["from_zero"]), **fields)
 
 
 def _moments_of_columns(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

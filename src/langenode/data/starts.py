@@ -33,6 +33,33 @@ def with_observed_start(data: Dataset) -> Dataset:
     return dataclasses.replace(data, initial=readings, mask=mask)
 
 
+def from_first_complete_row(data: Dataset) -> Dataset:
+    """The data without the rows before the first in which every output was read: there the start is known.
+
+    Without it a start would have to be taken from a later reading. Left whole are trajectories with a given start,
+    replicates (which share their times), and those without a complete row in their first half.
+    """
+    if data.initial is not None or data.num_trajectories == 0:
+        return data
+    lengths = data.lengths
+    complete = np.asarray(data.mask.all(axis=2))
+    shift = complete.argmax(axis=1)
+    alone = np.bincount(data.condition)[data.condition] == 1
+    shift = np.where(alone & np.any(complete, axis=1) & (2 * shift < lengths), shift, 0)
+    source = np.arange(data.num_times)[None, :] + shift[:, None]
+    is_valid = source < lengths[:, None]
+    source = np.minimum(source, lengths[:, None] - 1)  # padding repeats the last row
+    rows = np.arange(data.num_trajectories)[:, None]
+    moved = dataclasses.replace(
+        data,
+        times=data.times[rows, source],
+        inputs=data.inputs[rows, source],
+        outputs=data.outputs[rows, source],
+        mask=data.mask[rows, source] & is_valid[..., None],
+    )
+    return moved.select(slice(None))
+
+
 def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
     """Whether the first readings of replicates scatter by less than `tolerance` of their output's deviation.
 

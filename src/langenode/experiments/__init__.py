@@ -1,8 +1,9 @@
-"""The demonstrations: a configuration, a generator, a model, metrics and figures each."""
+"""The demonstrations and a user's own data: a configuration, data, a model, metrics and figures each."""
 
-from langenode.experiments import ou
-from langenode.experiments.base import Experiment, Results, Splits
+from langenode.experiments import ou, own
+from langenode.experiments.base import Drawing, Experiment, Results, Splits
 
-EXPERIMENTS: dict[str, Experiment] = {ou.EXPERIMENT.name: ou.EXPERIMENT}
+DEMONSTRATIONS: dict[str, Experiment] = {ou.EXPERIMENT.name: ou.EXPERIMENT}
+EXPERIMENTS: dict[str, Experiment] = {**DEMONSTRATIONS, own.EXPERIMENT.name: own.EXPERIMENT}
 
-__all__ = ["EXPERIMENTS", "Experiment", "Results", "Splits"]
+__all__ = ["DEMONSTRATIONS", "EXPERIMENTS", "Drawing", "Experiment", "Results", "Splits"]

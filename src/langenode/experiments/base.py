@@ -1,6 +1,6 @@
 """What an experiment is: a configuration with its defaults, a generator, a model, and its own metrics and figures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ class Results(NamedTuple):
     splits: Splits
     scaling: Scaling
     predictions: np.ndarray
+    prediction_weights: np.ndarray
+    observable: np.ndarray
     weights: np.ndarray
     companion_predictions: np.ndarray | None
     companion_weights: np.ndarray | None
@@ -36,11 +38,33 @@ class Results(NamedTuple):
     key: PRNGKeyArray
 
 
-class Experiment(NamedTuple):
-    """One demonstration.
+class Drawing(NamedTuple):
+    """A figure with the words and numbers that stand beside it in the report."""
 
-    `defaults(method, target)` are the layers below the user's choices. `companion(config)` is a second fit that figures
-    compare with (the paper's baseline), or None. `metrics` adds entries to metrics.json; `figures` gives named figures.
+    figure: Any
+    title: str
+    caption: str
+    alt: str
+    numbers: Sequence[tuple[str, str]] = ()
+
+
+def no_companion(config: Any) -> None:
+    """No second fit beside the one asked for."""
+    del config
+
+
+def as_configured(config: Any) -> Sequence[Any]:
+    """The configured model is the only candidate."""
+    return (config,)
+
+
+class Experiment(NamedTuple):
+    """One demonstration, or a user's own data.
+
+    `defaults(method, target)` are the layers below the user's choices. `simulate` makes (or reads) the data.
+    `candidates(config)` are configurations whose models are tried, the plainest first; the best on validation data is
+    kept. `companion(config)` is a second fit that figures compare with (the paper's baseline), or None. `metrics` adds
+    entries to metrics.json; `figures` gives named figures, in the report's order.
     """
 
     name: str
@@ -49,6 +73,7 @@ class Experiment(NamedTuple):
     default_target: Callable[[str], str]
     simulate: Callable[[Any, PRNGKeyArray], Splits]
     build_model: Callable[[Any, PRNGKeyArray], Any]
-    companion: Callable[[Any], Any]
     metrics: Callable[[Results], dict[str, Any]]
-    figures: Callable[[Results], dict[str, Any]]
+    figures: Callable[[Results], dict[str, Drawing]]
+    companion: Callable[[Any], Any] = no_companion
+    candidates: Callable[[Any], Sequence[Any]] = as_configured

@@ -14,7 +14,8 @@ from pydantic import Field
 from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, Section, TrainingConfig
-from langenode.experiments.base import Experiment, Results, Splits
+from langenode.experiments import figures as shared
+from langenode.experiments.base import Drawing, Experiment, Results, Splits
 from langenode.models import MLP, NeuralODE, OnConcatenation, make_solver
 from langenode.simulators import ou
 
@@ -126,27 +127,50 @@ def _parameters(config: OUConfig) -> ou.OUParameters:
     return ou.OUParameters(rate_std=config.data.rate_std, level_std=config.data.level_std)
 
 
-def figures(results: Results) -> dict[str, Any]:
-    """Every figure of the paper's Langevin section, and the loss history."""
-    from langenode import plots
-
-    config, train = results.config, results.splits.train
-    times = train.times[0]
-    data = train.outputs[:, :, 0]
-    panels = {"data": data, label(config): results.predictions[:, 0, :, 0]}
-    if results.companion_predictions is not None:
-        panels["BBVI (full Gaussian, averaged likelihood)"] = results.companion_predictions[:, 0, :, 0]
-    made = {
-        "density": plots.density_panels(times, panels, xlabel="t", ylabel="y"),
-        "loss": plots.loss_history(results.history),
-    }
-    if len(results.convergence["update"]) and config.target != "posterior":  # whose floor includes the noise
-        made["w1"] = plots.w1_convergence(times, results.convergence, floor=results.metrics["w1"]["floor"])
-    if hasattr(results.problem.posterior, "path"):
-        made["weight_paths"] = _weight_paths(results)
+def figures(results: Results) -> dict[str, Drawing]:
+    """Every figure of the paper's Langevin section, calibration and the loss history."""
+    config = results.config
+    made = {"density": _density(results)}
     if is_two_weight_law(config):
         made["weights"] = _weight_densities(results)
-    return made
+    made["calibration"] = shared.calibration(results)
+    if len(results.convergence["update"]) and config.target != "posterior":  # whose floor includes the noise
+        made["w1"] = _w1_convergence(results)
+    if hasattr(results.problem.posterior, "path"):
+        made["weight_paths"] = _weight_paths(results)
+    return made | {"loss": shared.loss(results)}
+
+
+def _density(results: Results) -> Drawing:
+    from langenode import plots
+
+    train = results.splits.train
+    panels = {"data": train.outputs[:, :, 0], label(results.config): results.predictions[:, 0, :, 0]}
+    if results.companion_predictions is not None:
+        panels["BBVI (full Gaussian, averaged likelihood)"] = results.companion_predictions[:, 0, :, 0]
+    caption = (
+        "Density of the trajectories over time, scaled to its maximum at each time, with the mean: the data and what "
+        "the sampled weights make of it."
+    )
+    if results.companion_predictions is not None:
+        caption += " BBVI is the paper's baseline, a Gaussian over the weights under the averaged likelihood."
+    alt = f"Heat maps of trajectory densities side by side: {', '.join(panels)}."
+    figure = plots.density_panels(train.times[0], panels, xlabel="t", ylabel="y")
+    w1 = results.metrics["w1"]
+    numbers = [] if w1 is None else [("W1 to the data", f"{w1['mean']:.4g}"), ("its floor", f"{w1['floor']:.4g}")]
+    return Drawing(figure, "Trajectories", caption, alt, numbers)
+
+
+def _w1_convergence(results: Results) -> Drawing:
+    from langenode import plots
+
+    w1, times = results.metrics["w1"], results.splits.train.times[0]
+    caption = "Distance of the predicted marginals to the data, against time and as training goes on."
+    alt = "W1 over time for a sequence of updates, falling to the floor, and its mean against the update."
+    numbers = [("mean W1 at the end", f"{w1['mean']:.4g}"), ("floor", f"{w1['floor']:.4g}")]
+    numbers += [("ratio", f"{w1['ratio']:.2f}")]
+    figure = plots.w1_convergence(times, results.convergence, floor=w1["floor"])
+    return Drawing(figure, "Convergence of W1", caption, alt, numbers)
 
 
 def label(config: Config) -> str:
@@ -154,7 +178,7 @@ def label(config: Config) -> str:
     return {"langevin": "Langevin sampling", "paper": "Langevin sampling (paper)"}.get(config.method, config.method)
 
 
-def _weight_paths(results: Results) -> Any:
+def _weight_paths(results: Results) -> Drawing:
     from langenode import plots
 
     posterior: Any = results.problem.posterior
@@ -163,10 +187,13 @@ def _weight_paths(results: Results) -> Any:
     grid = np.asarray(getattr(posterior, "chain", posterior).grid)
     names = ("W", "b") if is_two_weight_law(results.config) else results.problem.partition.names
     chosen = np.argsort(-results.weights.std(0))[:4] if len(names) > 4 else np.arange(len(names))
-    return plots.weight_paths(grid, paths[:, :, chosen], [names[i] for i in chosen])
+    figure = plots.weight_paths(grid, paths[:, :, chosen], [names[i] for i in chosen])
+    caption = "24 weight trajectories of the sampler in pseudo-time; where they end are the samples."
+    alt = "Random paths of weights from a common start to their scattered ends."
+    return Drawing(figure, "Weights in pseudo-time", caption, alt)
 
 
-def _weight_densities(results: Results) -> Any:
+def _weight_densities(results: Results) -> Drawing:
     from langenode import plots
 
     parameters = _parameters(results.config)
@@ -176,7 +203,7 @@ def _weight_densities(results: Results) -> Any:
         moments = ou.exact_moments(parameters)
         density = jax.jit(jax.vmap(lambda w: ou.log_density(w, parameters)))
         law = plots.AnalyticLaw(moments.mean, moments.std, moments.corr, lambda w: np.exp(np.asarray(density(w))))
-    return plots.weight_densities(
+    figure = plots.weight_densities(
         results.weights,
         drawn_weights(results),
         ("W", "b"),
@@ -185,6 +212,18 @@ def _weight_densities(results: Results) -> Any:
         other_label="BBVI",
         law=law,
     )
+    ours, theirs = metrics_of.weight_moments(results.weights), metrics_of.weight_moments(drawn_weights(results))
+    numbers = [
+        (f"std of {name}", f"{ours['std'][i]:.4f} (drawn: {theirs['std'][i]:.4f})") for i, name in enumerate("Wb")
+    ]
+    if np.isfinite(theirs["corr"]):
+        numbers.append(("correlation", f"{ours['corr']:.4f} (drawn: {theirs['corr']:.4f})"))
+    caption = (
+        "The law of the two weights: densities on the diagonal; below it the samples, above it the baseline's or what "
+        "the generator drew. Dashed: first principal vectors. Contours: the generator's law, where there is one."
+    )
+    alt = "Marginal and joint densities of the weights W and b."
+    return Drawing(figure, "The weights", caption, alt, numbers)
 
 
 EXPERIMENT = Experiment(

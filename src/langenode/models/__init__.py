@@ -1,6 +1,17 @@
 """Models of evolving processes: `model(times, inputs, initial, key=None) -> outputs`."""
 
+from langenode.models.generic import generic_model
 from langenode.models.networks import MLP, num_parameters
 from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, make_solver, neural_ode
 
-__all__ = ["MLP", "Adaptive", "Heun", "NeuralODE", "OnConcatenation", "make_solver", "neural_ode", "num_parameters"]
+__all__ = [
+    "MLP",
+    "Adaptive",
+    "Heun",
+    "NeuralODE",
+    "OnConcatenation",
+    "generic_model",
+    "make_solver",
+    "neural_ode",
+    "num_parameters",
+]

@@ -82,4 +82,4 @@ def generic_model(
 
 def _small_linear(num_in: int, num_out: int, key: PRNGKeyArray) -> eqx.nn.Linear:
     linear = eqx.nn.Linear(num_in, num_out, key=key)
-    return eqx.tree_at(lambda part: part.bias, linear, jnp.zeros_like(linear.bias))
+    return eqx.tree_at(lambda part: part.bias, linear, jnp.zeros(num_out))

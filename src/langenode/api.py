@@ -1,0 +1,306 @@
+"""The facade: `fit`, `load_fit` and the `Fit` they give, and the plan for a file of a user's own."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from langenode import assembly, fitfile
+from langenode.bands import prediction_dataset
+from langenode.config import Config, ConfigError, merge, resolve
+from langenode.data import (
+    Columns,
+    DataError,
+    Dataset,
+    Reading,
+    Scaling,
+    read_data,
+    separate_by_start,
+)
+from langenode.experiments import EXPERIMENTS, Experiment, own
+from langenode.inference import TrainState, train
+from langenode.posteriors import cast
+from langenode.predictive import Prediction, noise_scales, observable, predict, sample_weights
+from langenode.problem import Problem
+from langenode.runfolder import write_bytes
+
+# The experiment whose model is the user's own code: a file of it can only be read with that model at hand.
+USER_MODEL = "user model"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model with its uncertainty. It needs no data to predict, and is one file on disk."""
+
+    problem: Problem
+    config: Config
+    scaling: Scaling
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    noise_factor: float = 1.0
+    has_user_model: bool = False
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    history: np.ndarray | None = None  # (update, [loss, data term, KL]); None where it came from a file
+    seconds: float | None = None
+    num_skipped: int = 0
+
+    def __repr__(self) -> str:
+        asked = f"method={self.config.method!r}, target={self.config.target!r}"
+        num = self.problem.partition.dim
+        return f"Fit({asked}, {num} stochastic weights, outputs {list(self.output_names)}, seed={self.config.seed})"
+
+    def predict(self, data: Dataset, *, num_samples: int | None = None, seed: int | None = None) -> Any:
+        """Samples, mean and quantiles for every condition of `data`, as an xarray Dataset.
+
+        Outputs in `data` are not needed but where they tell the start of a trajectory. For a posterior every
+        trajectory is predicted from its own start; for a population each condition is.
+        """
+        prediction, noisy, prepared = self._predict(data, num_samples, seed)
+        weights, names = np.asarray(prediction.weights), self.problem.partition.names
+        return prediction_dataset(prepared, prediction.outputs, noisy, weights, names)
+
+    def sample(self, num_samples: int, *, seed: int | None = None) -> np.ndarray:
+        """Draws of the stochastic weights, (sample, weight); `fit.problem.partition.names` names them."""
+        key = self._key(seed)
+        return np.asarray(sample_weights(self.problem.posterior, num_samples, key=key))
+
+    def save(self, path: str | Path) -> None:
+        """Write one .langenode file: whole or not at all."""
+        header = {
+            "scaling": self.scaling.to_dict(),
+            "noise_factor": self.noise_factor,
+            "input_names": list(self.input_names),
+            "output_names": list(self.output_names),
+            "has_user_model": self.has_user_model,
+            "columns": {part: value for part, value in self.columns._asdict().items() if value is not None},
+        }
+        write_bytes(Path(path), assembly.fit_bytes(self.problem, self.config, header))
+
+    def to_arviz(self, data: Dataset | None = None, *, num_samples: int = 1000, seed: int | None = None) -> Any:
+        """An arviz InferenceData: `posterior`, and with `data` also predictions and observations.
+
+        With the training data of a posterior or tempered fit there is a `log_likelihood` too, a value an observed cell.
+        """
+        import arviz as az
+
+        weights = self.sample(num_samples, seed=seed)
+        leaves = _by_leaf(self.problem, weights)
+        groups: dict[str, Any] = {"posterior": {name: values[None] for name, values in leaves.items()}}
+        if data is not None:
+            groups |= self._arviz_predictions(data, num_samples, seed)
+        return az.from_dict(**groups)
+
+    def _arviz_predictions(self, data: Dataset, num_samples: int, seed: int | None) -> dict[str, Any]:
+        prediction, noisy, prepared = self._predict(data, num_samples, seed)
+        members = prepared.replicates()
+        # A cell that nobody observed has no place in these groups: they are flat over the observed ones.
+        trajectory, condition, time, out = np.nonzero(members.mask)
+        cells = (slice(None), condition, time, out)
+        groups: dict[str, Any] = {
+            "posterior_predictive": {"outputs": noisy[cells][None]},
+            "observed_data": {"outputs": members.outputs[trajectory, condition, time, out]},
+        }
+        if self.config.target != "population":
+            scale = self.scaling.unscale_spread(self._noise(prediction))[:, out]
+            error = (groups["observed_data"]["outputs"] - prediction.outputs[cells]) / scale
+            density = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
+            groups["log_likelihood"] = {"outputs": density[None]}
+        return groups
+
+    def _noise(self, prediction: Prediction) -> np.ndarray:
+        return self.noise_factor * noise_scales(self.problem, prediction.weights)
+
+    def _predict(
+        self, data: Dataset, num_samples: int | None, seed: int | None
+    ) -> tuple[Prediction, np.ndarray, Dataset]:
+        self._check_columns(data)
+        prepared = self._prepared(data)
+        num = self.config.predict.num_samples if num_samples is None else num_samples
+        options: dict[str, Any] = {"scaling": self.scaling, "largest_step": self.config.model.largest_step}
+        prediction = predict(self.problem, prepared, num, key=self._key(seed), **options)
+        rng = np.random.default_rng(self.config.seed if seed is None else seed)
+        noisy = observable(self.problem, prediction, scaling=self.scaling, factor=self.noise_factor, rng=rng)
+        return prediction, noisy, prepared
+
+    def _prepared(self, data: Dataset) -> Dataset:
+        if self.config.target != "population" and data.num_conditions < data.num_trajectories:
+            data = separate_by_start(data)
+        return own.prepare(data, self.config) if isinstance(self.config, own.OwnConfig) else data
+
+    def _check_columns(self, data: Dataset) -> None:
+        for what, fitted, found in (
+            ("inputs", self.input_names, data.input_names),
+            ("outputs", self.output_names, data.output_names),
+        ):
+            if tuple(found) != tuple(fitted):
+                raise DataError(
+                    f"new data must have the {what} of the fit, {list(fitted)}; found {list(found)}; name the columns "
+                    "in this order"
+                )
+
+    def _key(self, seed: int | None) -> Any:
+        return assembly.Streams.of(self.config.seed if seed is None else seed).prediction
+
+
+def _by_leaf(problem: Problem, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """Flat draws as one array a leaf of the model, (sample, ...)."""
+    partition, leaves, offset = problem.partition, {}, 0
+    for name, shape, size in zip(partition.leaf_names, partition.shapes, partition.sizes, strict=True):
+        leaves[name] = weights[:, offset : offset + size].reshape(-1, *shape)
+        offset += size
+    return leaves
+
+
+def fit(
+    data: Dataset,
+    *,
+    validation: Dataset | None = None,
+    model: Any = None,
+    method: str | None = None,
+    target: str | None = None,
+    stochastic: str | None = None,
+    rest: str | None = None,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Fit:
+    """Fit a model to data and learn how uncertain it is.
+
+    **Arguments:**
+
+    - `data`: training trajectories; `validation`: others, by which the kind of model and the noise are judged.
+    - `model`: your own, `model(times, inputs, initial) -> outputs` of arrays (an Equinox module, e.g. a `NeuralODE`
+      with a right-hand side in plain JAX), in the data's own units; or None for a generic neural ODE.
+    - `method`, `target`, `stochastic`, `rest`: the four questions of the README; None leaves them to the data.
+    - `options`: further sections of a configuration, e.g. `{"training": {"num_updates": 500}}`.
+    """
+    named = {"method": method, "target": target, "stochastic": stochastic, "rest": rest, "seed": seed}
+    asked = merge(dict(options or {}), {key: value for key, value in named.items() if value is not None})
+    if model is None:
+        plan = own.plan(data, asked)
+        config = _own_config(plan.layer, asked)
+        data = own.prepare(data, config)
+        validation = None if validation is None else own.prepare(validation, config)
+        return _fit(own.EXPERIMENT, config, data, validation)
+    experiment, config = _user_experiment(model, data, asked)
+    return _fit(experiment, config, data, validation)
+
+
+def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> own.OwnConfig:
+    method, target = asked.get("method", "langevin"), layer["target"]
+    return resolve(own.OwnConfig, {"method": method}, own.defaults(method, target), layer, asked)
+
+
+def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tuple[Experiment, Config]:
+    """The user's model as an experiment; it sees the data in their own units unless scaling is asked for."""
+    replicates = int(np.median(np.bincount(data.condition)))
+    target = asked.get("target") or ("population" if replicates >= own.FEWEST_REPLICATES else "posterior")
+    layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target}
+    if target != "population" and "noise" not in asked and getattr(model, "log_noise", None) is not None:
+        layer["noise"] = {"kind": "inferred", "calibrate": target == "posterior"}
+    config = resolve(Config, layer, asked)
+    if config.noise.kind == "inferred" and getattr(model, "log_noise", None) is None:
+        raise ConfigError(
+            "inferred noise is a weight of the model; yours has no log_noise; give it one, e.g. NeuralODE(..., "
+            "log_noise=jnp.zeros(num_outputs)), or set noise.kind='given' with noise.sigma"
+        )
+    experiment = own.EXPERIMENT._replace(
+        name=USER_MODEL, config=Config, build_model=lambda config, key: model, candidates=lambda config: (config,)
+    )
+    return experiment, config
+
+
+def _fit(experiment: Experiment, config: Config, train_data: Dataset, validation: Dataset | None) -> Fit:
+    scaling = assembly.new_scaling(config, train_data)
+    data = assembly.prepare(config, scaling, train_data, validation)
+    choice = assembly.choose_model(experiment, config, data)
+    config = choice.config
+    problem = assembly.assemble(config, choice.model, data.train, scaling)
+    train_view, validation_view = assembly.training_views(config, problem, data)
+    key = assembly.Streams.of(config.seed).training
+    result = train(problem, train_view, assembly.train_settings(config), key=key, validation=validation_view)
+    factor = assembly.calibrated_noise_factor(config, result.problem, data)
+    state: TrainState = result.state
+    return Fit(
+        problem=result.problem,
+        config=config,
+        scaling=scaling,
+        input_names=train_data.input_names,
+        output_names=train_data.output_names,
+        noise_factor=factor,
+        has_user_model=experiment.name == USER_MODEL,
+        history=np.asarray(state.history)[: int(state.step)],
+        seconds=result.seconds,
+        num_skipped=int(state.skipped),
+    )
+
+
+def load_fit(path: str | Path, *, model: Any = None) -> Fit:
+    """Read a fit from its file. A model of your own code must be given again: a file never carries code."""
+    path = Path(path)
+    header = fitfile.read_header(path)
+    if "config" not in header or "scaling" not in header:
+        raise fitfile.FitFileError(f"{path} must hold a whole fit; it holds a part of one; give fit.langenode")
+    has_user_model = header.get("experiment") == USER_MODEL
+    if has_user_model and model is None:
+        raise fitfile.FitFileError(
+            f"{path} was fitted with a model of your own code, which a file never carries; none was given; "
+            "use load_fit(path, model=...)"
+        )
+    name = header["experiment"]
+    if not has_user_model and name not in EXPERIMENTS:
+        raise fitfile.FitFileError(f"a fit must be of a known experiment; {path} is of {name!r}; upgrade langenode")
+    config = resolve(Config if has_user_model else EXPERIMENTS[name].config, header["config"])
+    if has_user_model:
+        structure = cast(model, jnp.dtype(config.precision))
+    else:
+        structure = assembly.untrained(EXPERIMENTS[name], config)
+    columns: dict[str, Any] = {part: _names(value) for part, value in header.get("columns", {}).items()}
+    return Fit(
+        problem=assembly.read_fit(path, config, structure),
+        config=config,
+        scaling=Scaling.from_dict(header["scaling"]),
+        input_names=tuple(header["input_names"]),
+        output_names=tuple(header["output_names"]),
+        noise_factor=header["noise_factor"],
+        has_user_model=has_user_model,
+        columns=Columns(**columns),
+    )
+
+
+class FilePlan(NamedTuple):
+    """What was read from a user's file, and what will be done with it."""
+
+    reading: Reading
+    config: own.OwnConfig
+    choices: tuple[own.Choice, ...]
+    source: dict[str, str]
+
+
+def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
+    """Read a user's file and choose what they left open; `layers` are their choices, later ones winning."""
+    asked: dict[str, Any] = {}
+    for layer in layers:
+        asked = merge(asked, layer)
+    given = {part: _names(asked.get("data", {}).get(part)) for part in Columns._fields}
+    reading = read_data(path, Columns(**given))
+    plan = own.plan(reading.data, asked)
+    roles = {part: value for part, value in reading.columns._asdict().items() if value is not None}
+    layer = merge(plan.layer, {"data": {**roles, "path": str(path)}})
+    config = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
+    return FilePlan(reading, config, plan.choices, {"path": str(path), "sha256": _sha256(path)})
+
+
+def _names(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    files = sorted(entry for entry in path.iterdir() if entry.is_file()) if path.is_dir() else [path]
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""The command: verbs to pipeline. It parses, prints and exits; no science here."""
+
+import errno
+import json
+import sys
+import warnings
+from typing import Any
+
+import typer
+
+from langenode.cli.verbs import app
+
+EXIT_BUG, EXIT_INPUT, EXIT_FIT, EXIT_INTERRUPTED = 1, 2, 3, 130
+# What the file system may refuse, by whose doing it is not ours to guess: said in one line.
+DISK_ERRORS = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EFBIG: "a file may not grow that large here; choose another folder",
+    errno.EROFS: "the folder is read-only; choose another",
+    errno.EACCES: "permission is denied; choose another folder",
+    errno.EPERM: "permission is denied; choose another folder",
+}
+
+
+def main() -> None:
+    """Entry point: one line for people, and an exit code for scripts (0 done, 1 our bug, 2 input, 3 the fit failed)."""
+    warnings.showwarning = _show_warning
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        print("langenode: interrupted; the same command goes on where it was", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None or {"-v", "--verbose"} & set(sys.argv):
+            import traceback
+
+            traceback.print_exc()
+        if code is None:
+            print("langenode: this is a bug of ours; please report the lines above", file=sys.stderr)
+            sys.exit(EXIT_BUG)
+        message = _one_line(error)
+        print(f"langenode: {message}", file=sys.stderr)
+        if "--json" in sys.argv:
+            print(json.dumps({"error": message, "exit_code": code}))
+        sys.exit(code)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        where = f" to {error.filename}" if error.filename else ""
+        return f"results must be written{where}; {DISK_ERRORS[error.errno]}"
+    return " ".join(str(error).split())
+
+
+def _exit_code(error: Exception) -> int | None:
+    show = getattr(error, "show", None)
+    if show is not None:  # a usage error of the command line: it prints itself
+        show()
+        sys.exit(EXIT_INPUT)
+    from langenode.config import ConfigError
+    from langenode.data import DataError
+    from langenode.fitfile import FitFileError
+    from langenode.inference import FitError
+    from langenode.runfolder import RunFolderError
+
+    if isinstance(error, FitError | FloatingPointError):
+        return EXIT_FIT
+    is_input = isinstance(error, ConfigError | DataError | FitFileError | RunFolderError)
+    is_disk = isinstance(error, OSError) and error.errno in DISK_ERRORS
+    return EXIT_INPUT if is_input or is_disk else None
+
+
+def _show_warning(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+    print(f"langenode: warning: {message}", file=sys.stderr)
+
+
+__all__ = ["app", "main"]

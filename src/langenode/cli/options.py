@@ -1,0 +1,68 @@
+"""Options and arguments that verbs share."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+METHODS = ("langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank")
+
+
+def _among(*words: str) -> Any:
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: configuration, every block, tracebacks.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Method = Annotated[
+    str | None, typer.Option(help=f"Which sampler: {', '.join(METHODS)}.", autocompletion=_among(*METHODS))
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="What is inferred: posterior, tempered or population.",
+        autocompletion=_among("posterior", "tempered", "population"),
+    ),
+]
+Stochastic = Annotated[
+    str | None, typer.Option(help="Which weights: all or last_layer.", autocompletion=_among("all", "last_layer"))
+]
+Rest = Annotated[
+    str | None, typer.Option(help="The other weights: fixed or refit.", autocompletion=_among("fixed", "refit"))
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of the whole run.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A TOML file of choices.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="section.key=value; repeatable.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+_COLUMNS = "Columns of your file"
+Trajectory = Annotated[str | None, typer.Option(help="Column that tells trajectories apart.", rich_help_panel=_COLUMNS)]
+Time = Annotated[str | None, typer.Option(help="Column of the time.", rich_help_panel=_COLUMNS)]
+Inputs = Annotated[str | None, typer.Option(help="Columns of inputs: A,B.", rich_help_panel=_COLUMNS)]
+Outputs = Annotated[str | None, typer.Option(help="Columns of outputs: C,D.", rich_help_panel=_COLUMNS)]
+Initial = Annotated[str | None, typer.Option(help="Columns of the start: E,F.", rich_help_panel=_COLUMNS)]
+Condition = Annotated[
+    str | None, typer.Option(help="Column that says which trajectories are replicates.", rich_help_panel=_COLUMNS)
+]
+Unit = Annotated[str | None, typer.Option(help="Column of the specimen.", rich_help_panel=_COLUMNS)]
+
+
+def _experiment_names(incomplete: str) -> list[str]:
+    from langenode.experiments import DEMONSTRATIONS
+
+    return [name for name in DEMONSTRATIONS if name.startswith(incomplete)]
+
+
+ExperimentArgument = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="Which demonstration: ou.", autocompletion=_experiment_names)
+]
+Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
+
+
+DataArgument = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="A CSV, TSV, Parquet, NetCDF or npz file, or a folder of CSV files."),
+]

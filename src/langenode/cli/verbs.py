@@ -1,0 +1,231 @@
+"""The verbs of the command, each a page of help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from langenode.cli import work
+from langenode.cli.options import (
+    Condition,
+    ConfigFile,
+    DataArgument,
+    ExperimentArgument,
+    Force,
+    Initial,
+    Inputs,
+    Json,
+    Method,
+    Out,
+    Outputs,
+    Rest,
+    RunArgument,
+    Seed,
+    Set,
+    Stochastic,
+    Target,
+    Time,
+    Trajectory,
+    Unit,
+    Verbose,
+)
+
+EPILOG = """
+**Examples**
+
+`langenode run ou` — a demonstration, from nothing to runs/ou-langevin/report.html
+
+`langenode check readings.csv` — what is in a table of your own, and a starting config.toml
+
+`langenode fit readings.csv --out runs/mine` — a model with bands, and its report
+
+`langenode predict runs/mine --data new.csv` — bands for new inputs or starts
+
+**Exit codes**: 0 done, 1 a bug of ours, 2 your input, 3 the fit failed, 130 interrupted (the same command goes on).
+"""
+
+app = typer.Typer(
+    help="Neural models of evolving processes, with uncertainty by a learned Langevin sampler.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(epilog=EPILOG)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Neural models of evolving processes, with uncertainty by a learned Langevin sampler."""
+    if version:
+        from langenode._version import __version__
+
+        print(f"langenode {__version__}")
+        raise typer.Exit
+
+
+@app.command(
+    epilog="**Examples**: `langenode run ou` · `langenode run ou --target posterior --seed 3` · "
+    "`langenode run ou --method gaussian-full --set training.num_updates=500 --out runs/bbvi`"
+)
+def run(
+    experiment: ExperimentArgument,
+    method: Method = None,
+    target: Target = None,
+    stochastic: Stochastic = None,
+    rest: Rest = None,
+    seed: Seed = None,
+    out: Out = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a demonstration: simulate, fit, predict, evaluate, report.
+
+    A folder that holds an unfinished run of the same configuration is continued where it stopped.
+    """
+    layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
+    work.demonstrate(experiment, layers, out, "report", force=force, as_json=json_, verbose=verbose)
+
+
+@app.command(epilog="**Example**: `langenode simulate ou --out runs/a`, then `langenode fit runs/a`")
+def simulate(
+    experiment: ExperimentArgument,
+    method: Method = None,
+    target: Target = None,
+    seed: Seed = None,
+    out: Out = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make the data of a demonstration in a new run folder; the other stages can follow one by one."""
+    layers = work.layers(config, set_, method=method, target=target, seed=seed)
+    work.demonstrate(experiment, layers, out, "simulate", force=force, as_json=json_, verbose=verbose)
+
+
+@app.command(
+    epilog="**Examples**: `langenode fit readings.csv --out runs/mine` · "
+    "`langenode fit folder-of-csv --inputs force --outputs x,v` · `langenode fit runs/a` (a run that has data)"
+)
+def fit(
+    data: DataArgument,
+    out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-OF-THE-FILE by default.")] = None,
+    method: Method = None,
+    target: Target = None,
+    stochastic: Stochastic = None,
+    rest: Rest = None,
+    seed: Seed = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    trajectory: Trajectory = None,
+    time: Time = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    initial: Initial = None,
+    condition: Condition = None,
+    unit: Unit = None,
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Fit your own data: read, divide, choose a model, fit, predict, evaluate, report.
+
+    With no further choice a model, a target and a method are chosen from the data, and said with the reason. Given the
+    folder of a run that was simulated, its fit stage is done.
+    """
+    columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
+    layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
+    if (data / "config.toml").is_file():
+        work.refuse_options_of_a_run(layers, columns, out)
+        work.do_stage(data, "fit", force=force, as_json=json_, verbose=verbose)
+    else:
+        layers = [*layers, {"data": columns}]
+        work.fit_own_data(data, layers, out, force=force, as_json=json_, verbose=verbose)
+
+
+@app.command(
+    epilog="**Examples**: `langenode predict runs/mine --data new.csv` · "
+    "`langenode predict law.langenode --data new.csv --out bands` (writes bands.nc, bands.csv, bands.png)"
+)
+def predict(
+    fit_: Annotated[Path, typer.Argument(metavar="FIT", help="A .langenode file, or the folder of a run.")],
+    data: Annotated[Path | None, typer.Option(help="New inputs or starts, in a file like the one fitted.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write, without suffix; NAME-bands by default.")] = None,
+    samples: Annotated[int | None, typer.Option(help="How many samples.", min=2)] = None,
+    seed: Seed = None,
+    trajectory: Trajectory = None,
+    time: Time = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    initial: Initial = None,
+    condition: Condition = None,
+    unit: Unit = None,
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Bands for new data from a fit alone, as NetCDF, CSV and a picture; without --data, the predict stage of a run."""
+    if data is None:
+        if not fit_.is_dir():
+            work.refuse(
+                f"predictions need new data; only {fit_} was named; add --data NEW, or name the folder of a run"
+            )
+        work.do_stage(fit_, "predict", force=force, as_json=json_, verbose=verbose)
+    else:
+        columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
+        work.predict_new_data(fit_, data, columns, out, samples=samples, seed=seed, force=force, as_json=json_)
+
+
+@app.command(epilog="**Example**: `langenode evaluate runs/mine`")
+def evaluate(run_: RunArgument, force: Force = False, json_: Json = False, verbose: Verbose = False) -> None:
+    """Score a run on its test data: metrics.json and figures. Missing earlier stages are done first."""
+    work.do_stage(run_, "evaluate", force=force, as_json=json_, verbose=verbose)
+
+
+@app.command(epilog="**Example**: `langenode report runs/mine`")
+def report(run_: RunArgument, force: Force = False, json_: Json = False, verbose: Verbose = False) -> None:
+    """Make report.html of a run. Missing earlier stages are done first."""
+    work.do_stage(run_, "report", force=force, as_json=json_, verbose=verbose)
+
+
+@app.command(epilog="**Example**: `langenode compare runs/ou-langevin runs/ou-gaussian-full --out comparison.html`")
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Two or more evaluated runs.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Put runs side by side, ranked by scores that no method was trained on."""
+    work.compare_runs(runs, out, force=force, as_json=json_)
+
+
+@app.command(
+    epilog="**Examples**: `langenode check readings.csv` · "
+    "`langenode check folder-of-csv --time t --outputs stress --inputs strain`"
+)
+def check(
+    data: DataArgument,
+    trajectory: Trajectory = None,
+    time: Time = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    initial: Initial = None,
+    condition: Condition = None,
+    unit: Unit = None,
+    out: Annotated[Path, typer.Option(help="The starting configuration to write.")] = Path("config.toml"),
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Read a file of your own, say what was understood, and write a starting config.toml with comments."""
+    columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
+    work.check_data(data, columns, out, force=force, as_json=json_)

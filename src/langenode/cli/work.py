@@ -1,0 +1,240 @@
+"""What verbs do: choices into layers, stages of a run, and what is said at the end."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+# Choices
+
+
+def layers(config: Path | None, overrides: Sequence[str] | None, **named: Any) -> list[dict[str, Any]]:
+    """The user's choices, the particular over the general: a file, `--set`, and options of their own."""
+    from langenode.config import parse_overrides, read_toml
+
+    files = [read_toml(config)] if config is not None else []
+    return [*files, parse_overrides(overrides or []), {key: value for key, value in named.items() if value is not None}]
+
+
+def columns(
+    trajectory: str | None,
+    time: str | None,
+    inputs: str | None,
+    outputs: str | None,
+    initial: str | None,
+    condition: str | None,
+    unit: str | None,
+) -> dict[str, Any]:
+    """The roles of columns that were named, lists at their commas."""
+    lists = {"inputs": inputs, "outputs": outputs, "initial": initial}
+    found: dict[str, Any] = {
+        part: tuple(name.strip() for name in names.split(",") if name.strip())
+        for part, names in lists.items()
+        if names is not None
+    }
+    single = {"trajectory": trajectory, "time": time, "condition": condition, "unit": unit}
+    return found | {part: name for part, name in single.items() if name is not None}
+
+
+def refuse(message: str) -> None:
+    """Stop because of the user's input."""
+    from langenode.config import ConfigError
+
+    raise ConfigError(message)
+
+
+def refuse_options_of_a_run(choices: Iterable[dict[str, Any]], named: dict[str, Any], out: Path | None) -> None:
+    """A run's choices were made when it was started."""
+    if any(choices) or named or out is not None:
+        refuse("a run has its choices in its config.toml already; others were given; start a new run to change them")
+
+
+# Verbs
+
+
+def demonstrate(
+    experiment: str,
+    choices: list[dict[str, Any]],
+    out: Path | None,
+    last: Any,
+    *,
+    force: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Start or go on with a demonstration, up to the stage `last`."""
+    _prepare_jax()
+    from langenode import pipeline
+    from langenode.experiments import DEMONSTRATIONS
+    from langenode.progress import Reporter
+    from langenode.runfolder import RunFolder
+
+    if experiment not in DEMONSTRATIONS:
+        hint = "for a file of your own: langenode fit" if Path(experiment).exists() else "choose one"
+        refuse(f"an experiment must be one of {', '.join(DEMONSTRATIONS)}; got {experiment!r}; {hint}")
+    config = pipeline.configure(experiment, choices)
+    reporter = Reporter(verbose=verbose)
+    _say_unused(config, choices, reporter)
+    folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
+    with RunFolder(folder).locked():  # before anything in it is touched
+        pipeline.open_run(folder, config, reporter, force=force).complete(last)
+    _finish(folder, as_json=as_json)
+
+
+def fit_own_data(
+    data: Path, choices: list[dict[str, Any]], out: Path | None, *, force: bool, as_json: bool, verbose: bool
+) -> None:
+    """The whole road for a file of the user's own."""
+    _prepare_jax()
+    from langenode import api, pipeline
+    from langenode.progress import Reporter
+    from langenode.runfolder import RunFolder
+
+    plan = api.plan_file(data, choices)
+    reporter = Reporter(verbose=verbose)
+    for role, reason in plan.reading.reasons.items():
+        reporter.say(f"{role}: {reason}")
+    for choice in plan.choices:
+        reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
+    _say_unused(plan.config, choices, reporter)
+    folder = Path("runs") / data.resolve().stem if out is None else out
+    facts = {
+        "source": plan.source,
+        "columns": plan.reading.columns._asdict(),
+        "choices": [choice._asdict() for choice in plan.choices],
+    }
+    with RunFolder(folder).locked():
+        pipeline.open_run(folder, plan.config, reporter, force=force, facts=facts).complete()
+    _finish(folder, as_json=as_json)
+
+
+def do_stage(path: Path, stage: Any, *, force: bool, as_json: bool, verbose: bool) -> None:
+    """One stage of a run, after the missing ones before it."""
+    _prepare_jax()
+    from langenode import pipeline
+    from langenode.progress import Reporter
+    from langenode.runfolder import RunFolder
+
+    pipeline.existing_run(path, Reporter(quiet=True))  # a folder that is no run gets no lock file
+    with RunFolder(path).locked():
+        run = pipeline.existing_run(path, Reporter(verbose=verbose))
+        if force:
+            run.discard(stage)
+        elif run.product(stage).exists():
+            run.reporter.say(f"{run.product(stage)} is there already; use --force to make it again")
+        run.complete(stage)
+    _finish(path, as_json=as_json)
+
+
+def predict_new_data(
+    fit: Path,
+    data: Path,
+    named: dict[str, Any],
+    out: Path | None,
+    *,
+    samples: int | None,
+    seed: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Bands for new data from a fit alone."""
+    _prepare_jax()
+    from langenode import newdata
+
+    path = fit / "fit.langenode" if fit.is_dir() else fit
+    stem = Path(f"{data.resolve().stem}-bands") if out is None else out
+    written = newdata.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
+    if as_json:
+        _print_json(written)
+    else:
+        print(f"{written['samples']} samples for {written['conditions']} trajectories or conditions:")
+        print("\n".join(written["files"]))
+
+
+def compare_runs(runs: Sequence[Path], out: Path, *, force: bool, as_json: bool) -> None:
+    """One table and one page for several runs."""
+    from langenode import comparison, report, screen
+    from langenode.runfolder import RunFolder, write_text
+
+    if out.exists() and not force:
+        refuse(f"results are not overwritten; {out} is there already; use --force or another --out")
+    folders = [RunFolder(path) for path in runs]
+    found = comparison.compare_runs(folders)
+    write_text(out, report.render_comparison(found, folders))
+    if as_json:
+        _print_json(found | {"page": str(out)})
+    else:
+        screen.print_comparison(found)
+        print(f"The page is {out}")
+
+
+def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_json: bool) -> None:
+    """What is in a user's file, what would be done with it, and a starting configuration."""
+    from langenode import api, screen
+    from langenode.data import DataError, summarise
+    from langenode.experiments.starter import starter_toml
+    from langenode.runfolder import write_text
+
+    try:
+        plan = api.plan_file(data, [{"data": named}])
+    except DataError as error:
+        if error.facts and not as_json:
+            screen.print_facts(error.facts)
+        raise
+    summary = summarise(plan.reading) | {"choices": [choice._asdict() for choice in plan.choices]}
+    text = starter_toml(plan.config, plan.choices)
+    is_kept = out.exists() and not force and out.read_text(encoding="utf-8", errors="replace") != text
+    if not is_kept:
+        write_text(out, text)
+    if as_json:
+        _print_json(summary | {"config": str(out), "config_written": not is_kept})
+        return
+    screen.print_summary(summary, data)
+    left = f"{out} is there already and was left alone; use --force, or --out for another name"
+    print(left if is_kept else f"A starting configuration is in {out}")
+    print(f"Next: langenode fit {data} --out runs/{data.resolve().stem}")
+
+
+# What is said
+
+
+def _prepare_jax() -> None:
+    """The command runs with 64-bit on; the configuration's precision sets the arrays."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+
+
+def _finish(path: Path, *, as_json: bool) -> None:
+    """Show what a run has so far."""
+    from langenode import screen
+    from langenode.runfolder import RunFolder
+
+    folder = RunFolder(path)
+    found = json.loads(folder.metrics.read_text()) if folder.metrics.exists() else None
+    if as_json:
+        files = sorted(str(entry) for entry in path.iterdir() if not entry.name.startswith("."))
+        _print_json({"run": str(path), "files": files, "metrics": found})
+        return
+    if found is not None:
+        screen.print_results(found)
+    print(f"The run is in {path}" + (f"; open {folder.report}" if folder.report.exists() else ""))
+
+
+def _say_unused(config: Any, choices: Iterable[dict[str, Any]], reporter: Any) -> None:
+    from langenode.config import to_toml, unused_options
+
+    for name, why in unused_options(config, choices):
+        reporter.say(f"note: {name} has no effect with {why}")
+    if reporter.verbose:
+        reporter.say(to_toml(config))
+
+
+def _print_json(record: Any) -> None:
+    from langenode.runfolder import plain
+
+    json.dump(plain(record), sys.stdout, indent=2, allow_nan=False)
+    print()

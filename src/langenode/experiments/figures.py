@@ -1,0 +1,105 @@
+"""Figures that experiments share: bands, parity, calibration and training, with their captions and numbers."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from langenode import metrics as metrics_of
+from langenode.experiments.base import Drawing, Results
+
+
+def bands(results: Results) -> Drawing:
+    """The best, the median and the worst held-out condition with the predicted bands."""
+    from langenode import plots
+
+    test = results.splits.test
+    chosen, scores = _representative_conditions(results)
+    cases, members, lengths = test.cases(), test.replicates(), test.lengths
+    titles = [
+        f"{kind}: {test.condition_names[i]}" for kind, i in zip(("best", "median", "worst"), chosen, strict=False)
+    ]
+    panels = []
+    for title, index in zip(titles, chosen, strict=True):
+        own = slice(lengths[test.condition == index].max())
+        data = np.where(members.mask[:, index, own], members.outputs[:, index, own], np.nan)
+        model, observable = results.predictions[:, index, own], results.observable[:, index, own]
+        panels.append(plots.BandPanel(title, cases.times[index, own], model, observable, data))
+    figure = plots.prediction_bands(panels, time_label=_label("time", test.units), output_labels=_labels(results))
+    caption = (
+        "The best, the median and the worst of the held-out trajectories, by their continuous ranked probability "
+        "score. Dark: 90 % of the model's own predictions. Light: 90 % of new observations. Dots: data."
+    )
+    numbers = [(f"CRPS over spread, {title}", f"{scores[i]:.3g}") for title, i in zip(titles, chosen, strict=True)]
+    numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
+    alt = f"Predicted bands over time with held-out readings, for {', '.join(titles)}."
+    return Drawing(figure, "Held-out trajectories", caption, alt, numbers)
+
+
+def _representative_conditions(results: Results) -> tuple[list[int], np.ndarray]:
+    """The best, median and worst test condition (fewer where there are not three), and the score of each."""
+    members = results.splits.test.replicates()
+    scale = np.std(results.observable, axis=(0, 1, 2))
+    scale = np.where(scale > 0.0, scale, 1.0)  # outputs of different units count alike
+    samples, data = results.observable / scale, members.outputs / scale
+    scores = np.array(
+        [
+            metrics_of.crps(samples[:, [c]], data[:, [c]], mask=members.mask[:, [c]])
+            for c in range(members.outputs.shape[1])
+        ]
+    )
+    order = np.argsort(scores)
+    picks = (order[0], order[len(order) // 2], order[-1])
+    return list(dict.fromkeys(int(i) for i in picks)), scores
+
+
+def parity(results: Results, relative_rmse: Mapping[str, float]) -> Drawing:
+    """Predicted median and band against every held-out reading."""
+    from langenode import plots
+
+    members, names = results.splits.test.replicates(), results.splits.test.output_names
+    quantiles = np.quantile(results.observable, [0.05, 0.5, 0.95], axis=0)
+    panels = []
+    for k, label in enumerate(_labels(results)):
+        seen = members.mask[..., k]
+        low, mid, high = (np.broadcast_to(q[None, ..., k], seen.shape)[seen] for q in quantiles)
+        panels.append(plots.ParityPanel(label, members.outputs[..., k][seen], low, mid, high))
+    numbers = [(f"rmse over spread, {name}", f"{relative_rmse[name]:.3f}") for name in names]
+    caption = "Predicted median and 90 % band of observations against the observed value, for every held-out reading."
+    alt = "Scatter of predicted against observed values with 90 % bars, along the diagonal where the fit is good."
+    return Drawing(plots.parity(panels), "Predicted and observed", caption, alt, numbers)
+
+
+def calibration(results: Results) -> Drawing:
+    """Observed against nominal coverage."""
+    from langenode import plots
+
+    members = results.splits.test.replicates()
+    levels = tuple(range(5, 100, 5))
+    inside = metrics_of.coverage(results.observable, members.outputs, levels=levels, mask=members.mask)
+    figure = plots.calibration(np.array(levels), 100 * np.array(list(inside.values())))
+    caption = (
+        "How often held-out readings lie inside a band, against how often they should: on the line the bands are "
+        "calibrated, below it too narrow, above it too wide."
+    )
+    numbers = [(f"{k} % band", f"{100 * v:.1f} %") for k, v in results.metrics["coverage"].items()]
+    return Drawing(figure, "Calibration", caption, "Observed against nominal coverage of central bands.", numbers)
+
+
+def loss(results: Results) -> Drawing:
+    """The training history."""
+    from langenode import plots
+
+    training = results.metrics["training"]
+    caption = "Loss and path KL over the updates of training; both should have come to rest."
+    numbers = [("updates", f"{training['updates']}"), ("skipped updates", f"{training['skipped']}")]
+    alt = "Loss and path KL against the number of the update."
+    return Drawing(plots.loss_history(results.history), "Training", caption, alt, numbers)
+
+
+def _labels(results: Results) -> list[str]:
+    test = results.splits.test
+    return [_label(name, test.units) for name in test.output_names]
+
+
+def _label(name: str, units: Mapping[str, str]) -> str:
+    return f"{name} [{units[name]}]" if name in units else name

@@ -1,0 +1,254 @@
+"""A user's own data: a model, a target and a method chosen from the data, each with its reason.
+
+The choices are a layer of configuration below the user's own, so any of them can be changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from langenode._types import PRNGKeyArray
+from langenode.config import Config, Count, ModelConfig, Section
+from langenode.data import (
+    Columns,
+    DataError,
+    Dataset,
+    check_fittable,
+    from_first_complete_row,
+    read_data,
+    separate_by_start,
+    starts_agree,
+    with_observed_start,
+)
+from langenode.experiments import figures as shared
+from langenode.experiments.base import Drawing, Experiment, Results, Splits
+from langenode.models import NeuralODE, generic_model, make_solver
+
+NAME = "own"
+# A population's law needs several members; with fewer, one model and the noise about it are all that can be learned.
+FEWEST_REPLICATES = 5
+# More trajectories than this are taken in random batches.
+LARGEST_FULL_BATCH = 256
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class OwnData(Section):
+    """The file, the parts its columns play, and how its trajectories are divided.
+
+    `separate` makes every trajectory a condition of its own, where equal times and inputs do not mean replicates.
+    """
+
+    path: str = ""
+    trajectory: str | None = None
+    time: str | None = None
+    inputs: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] | None = None
+    initial: tuple[str, ...] | None = None
+    condition: str | None = None
+    unit: str | None = None
+    separate: bool = False
+    split: tuple[Fraction, Fraction, Fraction] = (0.7, 0.15, 0.15)
+
+
+class OwnModel(ModelConfig):
+    """A generic model: `auto` tries the kinds of `models.generic` and keeps the best on validation data.
+
+    The sizes are filled in from the data; `num_known` numbers are known of a trajectory's start.
+    """
+
+    kind: Literal["auto", "state", "hidden", "observation"] = "auto"
+    num_hidden: Count = 2
+    layers: tuple[Count, ...] = (16,)
+    largest_step: Annotated[float, Field(gt=0)] | None = 0.02
+    num_inputs: int = Field(default=0, ge=0)
+    num_outputs: Count = 1
+    num_known: int = Field(default=1, ge=0)
+
+
+class OwnConfig(Config):
+    """The configuration of a fit to a user's own data."""
+
+    experiment: str = NAME
+    data: OwnData = OwnData()
+    model: OwnModel = OwnModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+
+class Choice(NamedTuple):
+    """Something that was chosen for the user, and why."""
+
+    what: str
+    chosen: str
+    why: str
+
+
+class Plan(NamedTuple):
+    """The layer of configuration that data suggest, with its reasons."""
+
+    layer: dict[str, Any]
+    choices: tuple[Choice, ...]
+
+
+def columns_of(config: OwnConfig) -> Columns:
+    """The roles of columns that a configuration names."""
+    return Columns(**{name: getattr(config.data, name) for name in Columns._fields})
+
+
+def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
+    """What to do with these data, given what the user asked for (`target` and `data.separate`, if at all)."""
+    check_fittable(data)
+    separate, replicates_choice = _replicates(data, asked)
+    count = int(np.median(np.bincount(data.condition)))
+    is_population = not separate and (count >= FEWEST_REPLICATES or (data.has_crossed_units and data.num_units >= 5))
+    target = asked.get("target") or ("population" if is_population else "posterior")
+    start = data.initial.shape[1] if data.initial is not None else data.num_outputs
+    sizes = {"num_inputs": data.num_inputs, "num_outputs": data.num_outputs, "num_known": start}
+    layer = {"target": target, "data": {"separate": separate}, "model": sizes}
+    choices = [
+        *replicates_choice,
+        _start_choice(data),
+        _target_choice(target, "target" in asked, is_population, count),
+        Choice("method", "langevin", "the learned Langevin sampler, short chain"),
+        Choice("stochastic weights", "last_layer", "the other weights stay at their maximum-likelihood values"),
+    ]
+    return Plan(layer, tuple(choice for choice in choices if choice is not None))
+
+
+def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Choice]]:
+    """Whether trajectories of equal times and inputs are to be kept apart."""
+    told = asked.get("data", {})
+    if "separate" in told:
+        return bool(told["separate"]), []
+    has_replicates = data.num_conditions < data.num_trajectories
+    if not has_replicates or told.get("condition") or starts_agree(data):
+        return False, []
+    why = "they have equal times and inputs but start in different places, so each is predicted from its own start"
+    return True, [Choice("replicates", "none: every trajectory is a condition", why)]
+
+
+def _start_choice(data: Dataset) -> Choice:
+    if data.initial is not None:
+        return Choice("start of a trajectory", "the given columns", "the data have them")
+    why = "the first complete reading is taken as known: it is neither fitted nor scored"
+    return Choice("start of a trajectory", "its first reading", why)
+
+
+def _target_choice(target: str, is_asked: bool, is_population: bool, count: int) -> Choice:
+    if is_asked:
+        return Choice("target", target, "asked for")
+    if is_population:
+        return Choice("target", target, f"conditions have {count} trajectories: the spread between them is learned")
+    why = "one law for all trajectories, and noise about it whose size is inferred"
+    return Choice("target", target, f"there are too few replicates to learn a spread between specimens: {why}")
+
+
+def defaults(method: str, target: str) -> dict[str, Any]:
+    """Choices made by measurement (see docs/own-data.md) that differ from the general defaults."""
+    layers: dict[str, Any] = {
+        "stochastic": "last_layer",
+        "mle": {"num_adam": 500, "num_lbfgs": 200, "penalty": 1e-5},
+        "sampler": {"num_steps": 8},
+    }
+    if target == "population":
+        layers["training"] = {"num_updates": 1000, "num_samples": 128}
+    else:
+        layers["noise"] = {"kind": "inferred", "calibrate": target == "posterior"}
+        layers["sampler"] |= {"estimator": "sticking"}
+        layers["training"] = {"num_updates": 500, "num_samples": 32}
+    if method == "paper":
+        layers["sampler"] = {"num_steps": 1000, "layers": None}
+    return layers
+
+
+def default_target(method: str) -> str:
+    """Without data to look at: one model for all."""
+    del method
+    return "posterior"
+
+
+def prepare(data: Dataset, config: OwnConfig) -> Dataset:
+    """The data as they are fitted: replicates told apart, and starts known."""
+    data = separate_by_start(data) if config.data.separate else data
+    return with_observed_start(from_first_complete_row(data))
+
+
+def simulate(config: OwnConfig, key: PRNGKeyArray) -> Splits:
+    """Read the user's file and divide it."""
+    del key  # the division has the configuration's seed
+    data = read_data(Path(config.data.path), columns_of(config)).data
+    check_fittable(data)
+    return divide(prepare(data, config), config)
+
+
+def divide(data: Dataset, config: OwnConfig) -> Splits:
+    """Training, validation and test trajectories, by condition where there are several."""
+    if min(config.data.split) <= 0:
+        raise DataError(
+            f"each part of data.split must be above 0; got {list(config.data.split)}; e.g. data.split=[0.7,0.15,0.15]"
+        )
+    return Splits(*data.split(*config.data.split, seed=config.seed))
+
+
+def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
+    """The generic model of the configured kind (`auto` must have been settled)."""
+    options = config.model
+    return generic_model(
+        "state" if options.kind == "auto" else options.kind,
+        num_inputs=options.num_inputs,
+        num_outputs=options.num_outputs,
+        num_known=options.num_known,
+        num_hidden=options.num_hidden,
+        layers=options.layers,
+        activation=options.activation,
+        solver=make_solver(options.solver, options.substeps, options.input_rule),
+        has_noise=config.noise.kind == "inferred",
+        key=key,
+    )
+
+
+def candidates(config: OwnConfig) -> Sequence[OwnConfig]:
+    """The kinds to try, the plainest first."""
+    if config.model.kind != "auto":
+        return (config,)
+    is_known = config.model.num_known == config.model.num_outputs
+    kinds = ("state", "hidden", "observation") if is_known else ("observation",)
+    return tuple(config.model_copy(update={"model": config.model.model_copy(update={"kind": k})}) for k in kinds)
+
+
+def metrics(results: Results) -> dict[str, Any]:
+    """How far the mean prediction is from test data, in units of their spread."""
+    test = results.splits.test.replicates()
+    error = np.where(test.mask, test.outputs - results.predictions.mean(0), 0.0)
+    count = test.mask.sum((0, 1, 2))
+    rmse = np.sqrt((error**2).sum((0, 1, 2)) / np.maximum(count, 1))
+    values = [test.outputs[..., k][test.mask[..., k]] for k in range(test.outputs.shape[-1])]
+    spread = np.array([v.std() if v.size else np.nan for v in values])
+    names = results.splits.test.output_names
+    relative = rmse / np.where(spread > 0, spread, np.nan)
+    return {"rmse": dict(zip(names, rmse, strict=True)), "rmse_over_std": dict(zip(names, relative, strict=True))}
+
+
+def figures(results: Results) -> dict[str, Drawing]:
+    """Bands on held-out trajectories, predicted against observed values, calibration, and the training."""
+    return {
+        "bands": shared.bands(results),
+        "parity": shared.parity(results, results.metrics["rmse_over_std"]),
+        "calibration": shared.calibration(results),
+        "loss": shared.loss(results),
+    }
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    config=OwnConfig,
+    defaults=defaults,
+    default_target=default_target,
+    simulate=simulate,
+    build_model=build_model,
+    metrics=metrics,
+    figures=figures,
+    candidates=candidates,
+)

@@ -1,0 +1,78 @@
+"""Bands for new data in a file, from a fit alone: NetCDF, CSV and a picture."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from langenode.api import Fit, load_fit
+from langenode.bands import LEVELS, bands_csv
+from langenode.data import Columns, DataError, Reading, read_data
+from langenode.runfolder import RunFolderError, write_bytes, write_text
+
+# A picture shows the first so many conditions.
+MOST_PANELS = 6
+
+
+def predict_file(
+    fit_path: Path,
+    data_path: Path,
+    columns: Mapping[str, Any],
+    stem: Path,
+    *,
+    num_samples: int | None,
+    seed: int | None,
+    force: bool,
+) -> dict[str, Any]:
+    """Read new data as the fitted ones were, predict, and write `stem`.nc, .csv and .png; says what was written."""
+    stem = stem.with_suffix("") if stem.suffix in (".nc", ".csv", ".png") else stem
+    paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".nc", ".csv", ".png")]
+    there = [path for path in paths if path.exists()]
+    if there and not force:
+        raise RunFolderError(f"results are not overwritten; {there[0]} is there already; use --force or another --out")
+    fit = load_fit(fit_path)
+    reading = _read(fit, data_path, columns)
+    bands = fit.predict(reading.data, num_samples=num_samples, seed=seed)
+    write_bytes(paths[0], bytes(bands.to_netcdf(engine="scipy")))
+    write_text(paths[1], bands_csv(bands))
+    write_bytes(paths[2], _picture(bands, reading))
+    sizes = {"conditions": int(bands.sizes["condition"]), "samples": int(bands.sizes["sample"])}
+    return {**sizes, "files": [str(path) for path in paths]}
+
+
+def _read(fit: Fit, path: Path, columns: Mapping[str, Any]) -> Reading:
+    """New data by the columns of the fit, unless others are given; outputs may be absent."""
+    named: dict[str, Any] = fit.columns._asdict() | dict(columns)
+    if path.suffix.lower() in (".nc", ".npz"):
+        named["trajectory"] = None  # which is an axis there
+    if not fit.columns.named() and not columns:
+        names = {"inputs": fit.input_names, "outputs": fit.output_names}
+        named |= {} if path.suffix.lower() in (".nc", ".npz") else names
+    try:
+        return read_data(path, Columns(**named), outputs_may_be_absent=True)
+    except DataError as error:
+        if "name none" not in str(error):
+            raise
+        return read_data(path, outputs_may_be_absent=True)  # a file of ours says itself what its columns are
+
+
+def _picture(bands: Any, reading: Reading) -> bytes:
+    import io
+
+    from langenode import plots
+
+    del reading
+    panels = []
+    for index in range(min(MOST_PANELS, bands.sizes["condition"])):
+        own = slice(int(bands["length"][index]))
+        quantiles = bands["observation_quantiles"].to_numpy()[:, index, own]
+        ends = quantiles[[LEVELS.index(0.05), LEVELS.index(0.95)]]
+        model = bands["outputs"].to_numpy()[:, index, own]
+        times = bands["times"].to_numpy()[index, own]
+        nothing = np.full((1, *model.shape[1:]), np.nan)
+        panels.append(plots.BandPanel(str(bands["condition"].to_numpy()[index]), times, model, ends, nothing))
+    figure = plots.prediction_bands(panels, time_label="time", output_labels=[str(n) for n in bands["out"].to_numpy()])
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
