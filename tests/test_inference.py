@@ -19,8 +19,8 @@ from langenode.likelihood import given_noise, inferred_noise
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.partition import Partition
 from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
-from langenode.priors import GaussianPrior
 from langenode.predictive import predict
+from langenode.priors import GaussianPrior
 from langenode.problem import Problem, TrajectoryView, simulate, view
 from langenode.targets import Population, Posterior, Tempered
 

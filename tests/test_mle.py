@@ -71,13 +71,15 @@ def fit():
 
 def test_fit_is_the_least_squares_of_every_output(fit):
     data = regression_data(num_out=2)
-    np.testing.assert_array_equal(fit.model.log_noise, [-1.5, 0.5])  # not seen by least squares
     layer = fit.model.observation.network.layers[0]
     for output in range(2):
         rows, values = design(data, output)
         expected = np.linalg.lstsq(rows, values)[0]
         found = np.append(layer.weight[output], layer.bias[output])
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+        # The noise scale is at its maximum likelihood too: the rms of the residuals.
+        rms = np.sqrt(np.mean((values - rows @ expected) ** 2))
+        np.testing.assert_allclose(np.exp(fit.model.log_noise[output]), rms, rtol=1e-6)
     np.testing.assert_allclose(fit.losses[-1], loss_of(fit.model, data), rtol=1e-10)
 
 

@@ -32,6 +32,7 @@ FILES = {
     "mle.langenode",
     "predictions.nc",
     "provenance.json",
+    "report.html",
     "test.nc",
     "validation.nc",
 }
@@ -60,7 +61,8 @@ def test_a_run_writes_its_files_and_ends_with_a_table(population_run):
     path, done = population_run
     assert {entry.name for entry in path.iterdir()} == FILES | {"companion.langenode"}
     names = {entry.name for entry in (path / "figures").iterdir()}
-    assert names == {"density.png", "loss.png", "w1.png", "weight_paths.png", "weights.png"}
+    pictures = {"calibration", "density", "loss", "w1", "weight_paths", "weights"}
+    assert names == {"index.json", *(f"{name}.png" for name in pictures)}
     assert "W1 to the data" in done.stdout and "update 40/40" in done.stderr
     assert "warning" not in done.stderr.lower()
 
@@ -75,7 +77,9 @@ def test_metrics_have_what_is_promised(population_run):
     assert found["energy_score"] > 0 and found["crps"] > 0
     for block in ("weights", "data_weights"):
         assert len(found[block]["mean"]) == 2 and len(found[block]["std"]) == 2 and -1 <= found[block]["corr"] <= 1
-    assert set(found["seconds"]) == {"simulate", "mle", "fit", "predict"}
+    assert set(found["seconds"]) == {"simulate", "mle", "fit", "predict", "evaluate"}
+    assert found["verdict"]["level"] in ("trust", "caution", "distrust") and len(found["verdict"]["checks"]) == 3
+    assert found["problem"]["num_weights"] == found["problem"]["num_stochastic"] == 2
 
 
 def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path):
@@ -84,7 +88,7 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     alone = tmp_path / "alone.langenode"
     alone.write_bytes((path / "fit.langenode").read_bytes())
     run = Run(RunFolder(path), config, Reporter(quiet=True))
-    problem = assembly.read_fit(alone, config, run._untrained())
+    problem = assembly.read_fit(alone, config, assembly.untrained(run.experiment, config))
     outputs, weights = predict(problem, run.splits().test, 32, key=run.keys.prediction)
     import xarray as xr
 

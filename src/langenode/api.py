@@ -85,8 +85,10 @@ class Fit:
 
         With the training data of a posterior or tempered fit there is a `log_likelihood` too, a value an observed cell.
         """
-        import arviz as az
-
+        try:
+            import arviz as az
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError("to_arviz needs the arviz package; pip install 'langenode[arviz]'") from error
         weights = self.sample(num_samples, seed=seed)
         leaves = _by_leaf(self.problem, weights)
         groups: dict[str, Any] = {"posterior": {name: values[None] for name, values in leaves.items()}}

@@ -20,6 +20,7 @@ from langenode.problem import Problem, TrajectoryView, view
 
 # With fewer members a condition's marginal law cannot be told from another.
 FEWEST_MEMBERS = 5
+MOST_CORRELATED = 16
 
 
 def has_population(data: Dataset) -> bool:
@@ -27,7 +28,7 @@ def has_population(data: Dataset) -> bool:
     return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_MEMBERS
 
 
-def common_metrics(results: Results, keys: Streams, noise_factor: float) -> dict[str, Any]:
+def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     """What was asked, and W1, scores, coverage and moments of the weights; W1 is None where there are no replicates."""
     config, splits = results.config, results.splits
     found: dict[str, Any] = {
@@ -36,12 +37,14 @@ def common_metrics(results: Results, keys: Streams, noise_factor: float) -> dict
     found["problem"] = _problem_size(results.problem, splits)
     found["w1"] = found["w1_held_out"] = None
     if has_population(splits.train):
-        found["w1"] = _w1(results, splits.train, keys, noise_factor)
+        found["w1"] = _w1(results, splits.train, keys)
     if has_population(splits.test):
-        found["w1_held_out"] = _w1(results, splits.test, keys, noise_factor) | {"data": _data_w1(splits)}
-    found |= _held_out_scores(results, noise_factor)
-    found["noise_factor"] = noise_factor
+        found["w1_held_out"] = _w1(results, splits.test, keys) | {"data": _data_w1(splits)}
+    found |= _held_out_scores(results)
+    found["noise_factor"] = results.noise_factor
     found["weights"] = metrics.weight_moments(results.weights)
+    if results.weights.shape[1] > MOST_CORRELATED:
+        del found["weights"]["corr"]  # a matrix that nobody reads
     return found
 
 
@@ -67,7 +70,7 @@ def _data_w1(splits: Splits) -> float | None:
     return float(np.nanmean(metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask)))
 
 
-def _w1(results: Results, data: Dataset, keys: Streams, noise_factor: float) -> dict[str, Any]:
+def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
     """W1 of the marginals to a data set: the median of several draws, and the floor of two such samples."""
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
@@ -76,7 +79,7 @@ def _w1(results: Results, data: Dataset, keys: Streams, noise_factor: float) -> 
     distances = []
     for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
         prediction = predict(results.problem, data, size, key=key, **options)
-        samples = observable(results.problem, prediction, scaling=results.scaling, factor=noise_factor, rng=rng)
+        samples = observable(results.problem, prediction, scaling=results.scaling, factor=results.noise_factor, rng=rng)
         distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
@@ -101,7 +104,7 @@ def _mean_per_time(distances: np.ndarray) -> np.ndarray:
     return per_time
 
 
-def _held_out_scores(results: Results, noise_factor: float) -> dict[str, Any]:
+def _held_out_scores(results: Results) -> dict[str, Any]:
     """Scores of the predictive law on test trajectories; both bands where there is a likelihood."""
     replicates = results.splits.test.replicates()
     outputs, mask = replicates.outputs, replicates.mask
@@ -113,7 +116,8 @@ def _held_out_scores(results: Results, noise_factor: float) -> dict[str, Any]:
     if results.config.target != "population":
         prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
         rng = np.random.default_rng(results.config.seed)
-        noisy = with_noise(results.problem, prediction, scaling=results.scaling, factor=noise_factor, rng=rng)
+        options: dict[str, Any] = {"scaling": results.scaling, "factor": results.noise_factor}
+        noisy = with_noise(results.problem, prediction, **options, rng=rng)
         found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
         found["coverage_noise"] = metrics.coverage(noisy, outputs, mask=mask)
     return found

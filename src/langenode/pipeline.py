@@ -125,7 +125,7 @@ class Run:
         """metrics.json and the figures."""
         begin = time.perf_counter()
         results = self._results()
-        found = evaluation.common_metrics(results, self.keys, self._noise_factor())
+        found = evaluation.common_metrics(results, self.keys)
         found["training"] = evaluation.training_state(results.history, self._fit_header()["training"])
         found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
         if self.config.target != "population":
@@ -276,6 +276,7 @@ class Run:
             predictions=stored.outputs,
             prediction_weights=stored.weights,
             observable=noisy,
+            noise_factor=self._noise_factor(),
             weights=np.asarray(weights),
             companion_predictions=companion_predictions,
             companion_weights=companion_weights,

@@ -80,8 +80,9 @@ def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
 
 
 def separate_by_start(data: Dataset) -> Dataset:
-    """The same data with every trajectory a condition of its own."""
-    return dataclasses.replace(data, condition=np.arange(data.num_trajectories), condition_names=())
+    """The same data with every trajectory a condition of its own, named like its unit where units tell them apart."""
+    names = tuple(data.unit_names[i] for i in data.unit) if data.num_units == data.num_trajectories else ()
+    return dataclasses.replace(data, condition=np.arange(data.num_trajectories), condition_names=names)
 
 
 def _first_readings(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -29,6 +29,7 @@ class Results(NamedTuple):
     predictions: np.ndarray
     prediction_weights: np.ndarray
     observable: np.ndarray
+    noise_factor: float
     weights: np.ndarray
     companion_predictions: np.ndarray | None
     companion_weights: np.ndarray | None

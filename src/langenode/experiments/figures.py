@@ -1,29 +1,27 @@
 """Figures that experiments share: bands, parity, calibration and training, with their captions and numbers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from langenode import metrics as metrics_of
+from langenode.data import refine
 from langenode.experiments.base import Drawing, Results
+from langenode.predictive import observable, predict
+
+NUM_BAND_TIMES, NUM_BAND_SAMPLES = 120, 512
 
 
 def bands(results: Results) -> Drawing:
-    """The best, the median and the worst held-out condition with the predicted bands."""
+    """The best, the median and the worst held-out condition with the predicted bands, smooth between the readings."""
     from langenode import plots
 
     test = results.splits.test
     chosen, scores = _representative_conditions(results)
-    cases, members, lengths = test.cases(), test.replicates(), test.lengths
-    titles = [
-        f"{kind}: {test.condition_names[i]}" for kind, i in zip(("best", "median", "worst"), chosen, strict=False)
-    ]
-    panels = []
-    for title, index in zip(titles, chosen, strict=True):
-        own = slice(lengths[test.condition == index].max())
-        data = np.where(members.mask[:, index, own], members.outputs[:, index, own], np.nan)
-        model, observable = results.predictions[:, index, own], results.observable[:, index, own]
-        panels.append(plots.BandPanel(title, cases.times[index, own], model, observable, data))
+    kinds = ("best", "median", "worst")
+    titles = [f"{kind}: {test.condition_names[i]}" for kind, i in zip(kinds, chosen, strict=False)]
+    panels = [_band_panel(results, title, index) for title, index in zip(titles, chosen, strict=True)]
     figure = plots.prediction_bands(panels, time_label=_label("time", test.units), output_labels=_labels(results))
     caption = (
         "The best, the median and the worst of the held-out trajectories, by their continuous ranked probability "
@@ -33,6 +31,22 @@ def bands(results: Results) -> Drawing:
     numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
     alt = f"Predicted bands over time with held-out readings, for {', '.join(titles)}."
     return Drawing(figure, "Held-out trajectories", caption, alt, numbers)
+
+
+def _band_panel(results: Results, title: str, index: int) -> Any:
+    from langenode import plots
+
+    data = results.splits.test.select(results.splits.test.condition == index)
+    length = int(data.lengths[0])
+    times = data.times[0, :length]
+    fine = refine(data, max(np.ptp(times), 1e-300) / NUM_BAND_TIMES)
+    options: dict[str, Any] = {"scaling": results.scaling, "largest_step": results.config.model.largest_step}
+    prediction = predict(results.problem, fine.data, NUM_BAND_SAMPLES, key=results.key, **options)
+    rng = np.random.default_rng(results.config.seed)
+    noisy = observable(results.problem, prediction, scaling=results.scaling, factor=results.noise_factor, rng=rng)
+    members = fine.data.replicates()
+    readings = np.where(members.mask[:, 0], members.outputs[:, 0], np.nan)
+    return plots.BandPanel(title, fine.data.times[0], prediction.outputs[:, 0], noisy[:, 0], readings)
 
 
 def _representative_conditions(results: Results) -> tuple[list[int], np.ndarray]:

@@ -171,7 +171,8 @@ def default_target(method: str) -> str:
 
 def prepare(data: Dataset, config: OwnConfig) -> Dataset:
     """The data as they are fitted: replicates told apart, and starts known."""
-    data = separate_by_start(data) if config.data.separate else data
+    is_separate = config.data.separate or data.num_conditions == data.num_trajectories
+    data = separate_by_start(data) if is_separate else data
     return with_observed_start(from_first_complete_row(data))
 
 
