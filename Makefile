@@ -1,11 +1,11 @@
-# Python 3.11, make and git are all a fresh machine needs.
+# Python 3.11, make and git are all a fresh machine needs; the tests also open the report in Chromium.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/ou
 
-.PHONY: install demo test test-slow lint format bench clean
+.PHONY: install browser demo test test-slow lint format bench clean
 
 install: $(STAMP)
 
@@ -18,10 +18,17 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/langenode run ou --out $(OUT)
 
-test: install
+# The report is tested in a real browser: Debian's package, installed where we may, asked for where we may not.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
+	{ echo "make test opens reports in Chromium; there is none; install it, e.g. sudo apt-get install chromium" >&2; exit 1; }
+
+test: install browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: install
+test-slow: install browser
 	$(BIN)/python -m pytest -m slow
 
 lint: install

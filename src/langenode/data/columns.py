@@ -1,6 +1,7 @@
 """Which column of a file plays which part in a data set: as given, else by common names and by what it holds."""
 
 import difflib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -88,6 +89,47 @@ def guess_columns(table: Table, given: Columns) -> Guess:
     initial, inputs, outputs = _find_quantities(search, groups)
     columns = Columns(trajectory, time, inputs, outputs, initial, condition, unit)
     return Guess(columns, {part: search.reasons[part] for part in Columns._fields}, search.left_out)
+
+
+def pair_trajectories(table: Table, given: Columns) -> tuple[Table, Columns]:
+    """Where only two columns of labels together tell trajectories apart, the table with a column of both.
+
+    Its name is "A/B", which can also be given. The specimen of the two is the unit, the other may be the condition.
+    """
+    pair = given.trajectory if given.trajectory is not None else _find_pair(table, given)
+    parts = () if pair is None or pair in table.names else tuple(pair.split("/"))
+    if pair is None or len(parts) != 2 or not set(parts) <= set(table.names):
+        return table, given
+    joined = [f"{a}/{b}" for a, b in zip(*(table.labels(name) for name in parts), strict=True)]
+    units = [name for name in parts if unit_rank(name) is not None]
+    conditions = [name for name in parts if name not in units and _condition_rank_in(table)(name) is not None]
+    given = given._replace(
+        trajectory=pair,
+        unit=given.unit or next(iter(units), None),
+        condition=given.condition or next(iter(conditions), None),
+    )
+    return table.with_column(pair, joined), given
+
+
+def _find_pair(table: Table, given: Columns) -> str | None:
+    """The first two columns named like labels within whose pairs the times increase, if no single one will do."""
+    taken = {name for _, name in given.named()}
+    time = given.time or _find_time(table, taken)
+    if time is None or table.files:
+        return None
+    vocabularies = (unit_rank, trajectory_rank, _condition_rank_in(table))
+    found = [name for rank in vocabularies for name in _ranked(table, {*taken, time}, rank) if table.is_label(name)]
+    names = [name for name in dict.fromkeys(found) if "" not in table.cells[name]]
+    for name in names:
+        groups = group_rows(table, name)
+        if groups.increase(elapsed_times(table, time, groups)[0]):
+            return None
+    for first, second in itertools.combinations(names, 2):
+        joined = [f"{a}/{b}" for a, b in zip(table.labels(first), table.labels(second), strict=True)]
+        groups = group_rows(table.with_column("pair", joined), "pair")
+        if groups.increase(elapsed_times(table, time, groups)[0]):
+            return f"{first}/{second}"
+    return None
 
 
 class _Search:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import Columns, guess_columns, separators
+from langenode.data.columns import Columns, guess_columns, pair_trajectories, separators
 from langenode.data.dataset import Dataset
 from langenode.data.names import OWN_LABELS, without_prefix
 from langenode.data.tables import Groups, Table, elapsed_times, group_rows
@@ -34,7 +34,13 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
             # New data may be one trajectory without a label.
             labels = {part: getattr(given, part) for part in ("trajectory", "condition", "unit")}
             given = given._replace(**{part: None for part, name in labels.items() if name not in table.names})
-        columns, reasons, left_out = guess_columns(table, given)
+        paired, known = pair_trajectories(table, given)
+        columns, reasons, left_out = guess_columns(paired, known)
+        if known.trajectory != given.trajectory:
+            reasons["trajectory"] = f"columns {known.trajectory!r} together, by their names"
+            parts = [part for part in ("condition", "unit") if getattr(known, part) != getattr(given, part)]
+            reasons |= {part: f"column {getattr(known, part)!r}, by its name" for part in parts}
+        table, given = paired, known
         reasons |= dict(table.notes)
         facts |= {"columns": plain_columns(columns), "reasons": reasons, "left_out": left_out}
         groups = group_rows(table, columns.trajectory)

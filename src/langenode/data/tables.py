@@ -90,6 +90,10 @@ class Table:
         blank = {name: np.full(self.num_rows, np.nan) for name in names if name not in self.cells}
         return dataclasses.replace(self, cells={**self.cells, **blank}, _parsed=dict(self._parsed))
 
+    def with_column(self, name: str, labels: Sequence[str]) -> "Table":
+        """The table with one more column."""
+        return dataclasses.replace(self, cells={**self.cells, name: labels}, _parsed=dict(self._parsed), _groups={})
+
     def kind(self, name: str) -> str:
         """What a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.
 
