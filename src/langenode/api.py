@@ -23,8 +23,9 @@ from langenode.data import (
 )
 from langenode.experiments import EXPERIMENTS, Experiment, own
 from langenode.inference import TrainState, train
+from langenode.partition import Where
 from langenode.posteriors import cast
-from langenode.predictive import Prediction, noise_scales, observable, predict, sample_weights
+from langenode.predictive import Prediction, noise_scales, observable, predict, sample_weights, weights_key
 from langenode.problem import Problem
 from langenode.runfolder import write_bytes
 
@@ -64,8 +65,11 @@ class Fit:
         return prediction_dataset(prepared, prediction.outputs, noisy, weights, names)
 
     def sample(self, num_samples: int, *, seed: int | None = None) -> np.ndarray:
-        """Draws of the stochastic weights, (sample, weight); `fit.problem.partition.names` names them."""
-        key = self._key(seed)
+        """Draws of the stochastic weights, (sample, weight); `fit.problem.partition.names` names them.
+
+        They are the weights behind `predict` with the same number of samples and seed.
+        """
+        key = weights_key(self._key(seed))
         return np.asarray(sample_weights(self.problem.posterior, num_samples, key=key))
 
     def save(self, path: str | Path) -> None:
@@ -164,7 +168,7 @@ def fit(
     model: Any = None,
     method: str | None = None,
     target: str | None = None,
-    stochastic: str | None = None,
+    stochastic: Where | None = None,
     rest: str | None = None,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
@@ -177,18 +181,21 @@ def fit(
     - `model`: your own, `model(times, inputs, initial) -> outputs` of arrays (an Equinox module, e.g. a `NeuralODE`
       with a right-hand side in plain JAX), in the data's own units; or None for a generic neural ODE.
     - `method`, `target`, `stochastic`, `rest`: the four questions of the README; None leaves them to the data.
+      `stochastic` may be a function of the model that returns the parts to vary, e.g. `lambda m: m.dynamics`.
     - `options`: further sections of a configuration, e.g. `{"training": {"num_updates": 500}}`.
     """
-    named = {"method": method, "target": target, "stochastic": stochastic, "rest": rest, "seed": seed}
+    where = stochastic if callable(stochastic) else None
+    named = {"method": method, "target": target, "rest": rest, "seed": seed}
+    named["stochastic"] = stochastic if where is None else "function"
     asked = merge(dict(options or {}), {key: value for key, value in named.items() if value is not None})
     if model is None:
         plan = own.plan(data, asked)
         config = _own_config(plan.layer, asked)
         data = own.prepare(data, config)
         validation = None if validation is None else own.prepare(validation, config)
-        return _fit(own.EXPERIMENT, config, data, validation)
+        return _fit(own.EXPERIMENT, config, data, validation, where)
     experiment, config = _user_experiment(model, data, asked)
-    return _fit(experiment, config, data, validation)
+    return _fit(experiment, config, data, validation, where)
 
 
 def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> own.OwnConfig:
@@ -215,12 +222,14 @@ def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tup
     return experiment, config
 
 
-def _fit(experiment: Experiment, config: Config, train_data: Dataset, validation: Dataset | None) -> Fit:
+def _fit(
+    experiment: Experiment, config: Config, train_data: Dataset, validation: Dataset | None, where: Where | None
+) -> Fit:
     scaling = assembly.new_scaling(config, train_data)
     data = assembly.prepare(config, scaling, train_data, validation)
     choice = assembly.choose_model(experiment, config, data)
     config = choice.config
-    problem = assembly.assemble(config, choice.model, data.train, scaling)
+    problem = assembly.assemble(config, choice.model, data.train, scaling, where=where)
     train_view, validation_view = assembly.training_views(config, problem, data)
     key = assembly.Streams.of(config.seed).training
     result = train(problem, train_view, assembly.train_settings(config), key=key, validation=validation_view)

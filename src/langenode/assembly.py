@@ -15,7 +15,7 @@ from langenode.experiments import Experiment
 from langenode.inference import Rate, TrainSettings
 from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference
-from langenode.partition import Partition
+from langenode.partition import Partition, Where
 from langenode.posteriors import AbstractVariational, Reference, bottleneck, cast, gaussian, langevin, paper_langevin
 from langenode.predictive import noise_factor, noise_scales
 from langenode.priors import GaussianPrior
@@ -249,9 +249,12 @@ def _is_joint(data: Dataset) -> bool:
     return data.has_crossed_units and bool(data.replicates().present.all(1).any())
 
 
-def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Problem:
-    """The whole problem, from a model at its maximum likelihood and the training data, already scaled."""
-    partition = Partition.of(model, config.stochastic)
+def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling, *, where: Where | None = None) -> Problem:
+    """The whole problem, from a model at its maximum likelihood and the training data, already scaled.
+
+    `where` chooses the stochastic weights in place of the configuration, by a function of the model.
+    """
+    partition = Partition.of(model, config.stochastic if where is None else where)
     weights = partition.flatten(model)
     prior = make_prior(config, weights)
     likelihood = make_likelihood(config, model, data, scaling)
@@ -308,6 +311,7 @@ def fit_bytes(problem: Problem, config: Config, header: dict[str, Any]) -> bytes
         "experiment": config.experiment,
         "config": config.model_dump(mode="json"),
         "version": _version.__version__,
+        "positions": list(problem.partition.positions),
         "reference_rank": rank,
         "noise_sigma": sigma,
         "temperature": getattr(problem.target, "temperature", None),
@@ -321,7 +325,13 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
     Noise that was stored for every trajectory and time is now one number an output.
     """
     header = fitfile.read_header(path)
-    partition = Partition.of(model, config.stochastic)
+    num_leaves = len(jax.tree.leaves(model))
+    if max(header["positions"]) >= num_leaves:
+        raise fitfile.FitFileError(
+            f"a fit file must match the model it is read into; {path} has more parts than the {num_leaves} of this one; "
+            "give the configuration or model it was made with"
+        )
+    partition = Partition.at(model, header["positions"])
     weights = partition.flatten(model)
     rank = header["reference_rank"]
     factor = None if rank is None else jnp.zeros((partition.dim, rank), weights.dtype)

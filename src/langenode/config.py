@@ -137,7 +137,7 @@ class Config(Section):
     experiment: str
     method: Method = "langevin"
     target: TargetName = "population"
-    stochastic: Literal["all", "last_layer"] = "all"
+    stochastic: Literal["all", "last_layer", "function"] = "all"  # a function comes from Python only
     rest: Literal["fixed", "refit"] = "fixed"
     seed: Annotated[int, Field(ge=0)] = 0
     precision: Literal["float32", "float64"] = "float32"

@@ -42,8 +42,14 @@ def read_header(path: Path) -> dict[str, Any]:
         raise FitFileError(f"a fit file must be whole; {path} cannot be read ({error}); make it again") from None
     if FORMAT not in metadata:
         raise FitFileError(f"a fit file must be written by langenode; {path} is not; give a .langenode file")
-    header = json.loads(metadata[FORMAT])
-    if header["format_version"] > FORMAT_VERSION:
+    try:
+        header = json.loads(metadata[FORMAT])
+        is_future = header["format_version"] > FORMAT_VERSION
+    except (ValueError, TypeError, KeyError):
+        raise FitFileError(
+            f"a fit file must have a header of langenode's; {path} has a damaged one; make it again"
+        ) from None
+    if is_future:
         raise FitFileError(
             f"this version reads fit files up to format {FORMAT_VERSION}; {path} has {header['format_version']}; "
             "upgrade langenode"

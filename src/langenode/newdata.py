@@ -9,7 +9,7 @@ import numpy as np
 from langenode.api import Fit, load_fit
 from langenode.bands import LEVELS, bands_csv
 from langenode.data import Columns, DataError, Reading, read_data
-from langenode.runfolder import RunFolderError, write_bytes, write_text
+from langenode.runfolder import RunFolderError, write_together
 
 # A picture shows the first so many conditions.
 MOST_PANELS = 6
@@ -34,9 +34,8 @@ def predict_file(
     fit = load_fit(fit_path)
     reading = _read(fit, data_path, columns)
     bands = fit.predict(reading.data, num_samples=num_samples, seed=seed)
-    write_bytes(paths[0], bytes(bands.to_netcdf(engine="scipy")))
-    write_text(paths[1], bands_csv(bands))
-    write_bytes(paths[2], _picture(bands, reading))
+    contents = (bytes(bands.to_netcdf(engine="scipy")), bands_csv(bands).encode(), _picture(bands))
+    write_together(dict(zip(paths, contents, strict=True)))
     sizes = {"conditions": int(bands.sizes["condition"]), "samples": int(bands.sizes["sample"])}
     return {**sizes, "files": [str(path) for path in paths]}
 
@@ -57,12 +56,11 @@ def _read(fit: Fit, path: Path, columns: Mapping[str, Any]) -> Reading:
         return read_data(path, outputs_may_be_absent=True)  # a file of ours says itself what its columns are
 
 
-def _picture(bands: Any, reading: Reading) -> bytes:
+def _picture(bands: Any) -> bytes:
     import io
 
     from langenode import plots
 
-    del reading
     panels = []
     for index in range(min(MOST_PANELS, bands.sizes["condition"])):
         own = slice(int(bands["length"][index]))

@@ -6,7 +6,7 @@ repeated in memory, and a product with a shared matrix is one product for all re
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -32,14 +32,20 @@ class Partition(eqx.Module):
     @classmethod
     def of(cls, model: Any, where: Where = "all") -> "Partition":
         """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`."""
-        leaves = jax.tree_util.tree_leaves_with_path(model)
-        picked = sorted(i for i in _chosen_positions(model, where) if eqx.is_inexact_array(leaves[i][1]))
+        leaves = jax.tree.leaves(model)
+        picked = sorted(i for i in _chosen_positions(model, where) if eqx.is_inexact_array(leaves[i]))
         if not picked:
             raise ValueError(
                 f"at least one weight must be stochastic; stochastic={where!r} selects none; choose others"
             )
+        return cls.at(model, picked)
+
+    @classmethod
+    def at(cls, model: Any, positions: Sequence[int]) -> "Partition":
+        """Select leaves by their positions, as a file stores them."""
+        leaves, picked = jax.tree_util.tree_leaves_with_path(model), tuple(positions)
         return cls(
-            positions=tuple(picked),
+            positions=picked,
             shapes=tuple(tuple(leaves[i][1].shape) for i in picked),
             leaf_names=tuple(jax.tree_util.keystr(leaves[i][0]).lstrip(".") for i in picked),
         )

@@ -347,6 +347,8 @@ def open_run(
     path: Path, config: Any, reporter: Reporter, *, force: bool, facts: Mapping[str, Any] | None = None
 ) -> Run:
     """Go on with an unfinished run of the same configuration, or start a new one."""
+    if config.stochastic == "function":
+        raise ConfigError("a file cannot hold a function; got stochastic='function'; use all or last_layer, or Python")
     folder = RunFolder(path)
     if not force and folder.config.exists() and folder.config.read_text() == to_toml(config):
         reporter.say(f"going on with the run in {path}")

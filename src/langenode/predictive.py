@@ -29,6 +29,11 @@ def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGK
     return posterior.sample(num_samples, key=key)
 
 
+def weights_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    """The part of a prediction's key that its weights are drawn with."""
+    return jax.random.split(key)[0]
+
+
 def predict(
     problem: Problem,
     data: Dataset,
@@ -48,7 +53,7 @@ def predict(
     rows = None
     if largest_step is not None:
         data, rows = refine(data, largest_step)
-    weights = sample_weights(problem.posterior, num_samples, key=jax.random.split(key)[0])
+    weights = sample_weights(problem.posterior, num_samples, key=weights_key(key))
     outputs = _simulated(problem, data, weights, jax.random.split(key)[1], chunk)
     if rows is not None:
         outputs = np.take_along_axis(outputs, rows[None, :, :, None], axis=2)

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +67,34 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock; a second process on the same folder is refused, a dead one's lock is taken over."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            _take_lock(self.lock)
-        except OSError as error:
-            what = error.strerror or str(error)
-            raise RunFolderError(
-                f"the run folder must be writable; {self.path}: {what}; choose another --out"
-            ) from None
-        try:
-            yield
-        finally:
-            self.lock.unlink(missing_ok=True)
+        """Hold the folder's lock; a second process on the same folder is refused, a dead one's lock is taken over.
+
+        A folder that was made for the lock and holds nothing in the end is removed.
+        """
+        with _removed_if_new_and_empty(self.path):
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                _take_lock(self.lock)
+            except OSError as error:
+                what = error.strerror or str(error)
+                raise RunFolderError(
+                    f"the run folder must be writable; {self.path}: {what}; choose another --out"
+                ) from None
+            try:
+                yield
+            finally:
+                self.lock.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _removed_if_new_and_empty(path: Path) -> Iterator[None]:
+    is_new = not path.exists()
+    try:
+        yield
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it is not empty, or was never made
+                path.rmdir()
 
 
 def _take_lock(path: Path) -> None:
@@ -92,6 +107,9 @@ def _take_lock(path: Path) -> None:
             if _is_running(path):
                 break
             path.unlink(missing_ok=True)
+        except OSError:  # no room for a number: an empty lock is no one's
+            path.unlink(missing_ok=True)
+            raise
     raise RunFolderError(
         f"one process at a time works in a run folder; {path.parent} is in use; wait, or choose another --out"
     )
@@ -109,16 +127,35 @@ def _is_running(path: Path) -> bool:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that it appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    write_together({path: content})
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: none is put in its place before all are on the disk."""
+    temporaries: dict[Path, Path] = {}
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        for path, content in contents.items():
+            _make_folder(path.parent)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            temporaries[path] = Path(name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            temporaries[path].chmod(0o644)
+        for path, temporary in temporaries.items():
+            temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
         raise
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"results must be written to a folder; {path}: {error.strerror}; choose another --out"
+        ) from None
 
 
 def write_text(path: Path, content: str) -> None:

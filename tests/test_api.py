@@ -1,0 +1,189 @@
+"""The facade: what is chosen from data, a user's own model, one file for a fit, and its way into ArviZ."""
+
+# pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import langenode as ln
+from langenode.config import ConfigError
+from langenode.experiments import own
+from langenode.fitfile import FitFileError
+
+QUICK = {
+    "training": {"num_updates": 30, "num_samples": 8, "block": 10},
+    "mle": {"num_adam": 30, "num_lbfgs": 10},
+    "model": {"kind": "state", "layers": [4]},
+    "sampler": {"num_steps": 3, "layers": [4]},
+    "predict": {"num_samples": 64},
+}
+
+
+def relaxations(num=12, *, seed=0, noise=0.02, same_start=False):
+    """dy/dt = -(y - 1) with noisy readings at irregular times, or on one grid from one start."""
+    rng = np.random.default_rng(seed)
+    records = []
+    for _ in range(num):
+        times = np.linspace(0, 3, 10) if same_start else np.concatenate([[0.0], np.sort(rng.uniform(0.05, 3, 9))])
+        start = 3.0 if same_start else rng.uniform(2, 4)
+        values = 1 + (start - 1) * np.exp(-times) + noise * rng.standard_normal(10)
+        records.append({"times": times, "outputs": values})
+    return ln.Dataset.from_list(records, output_names=("y",))
+
+
+# What is chosen
+
+
+def test_irregular_trajectories_mean_a_posterior_and_replicates_a_population():
+    assert own.plan(relaxations(), {}).layer["target"] == "posterior"
+    assert own.plan(relaxations(same_start=True), {}).layer["target"] == "population"
+    assert own.plan(relaxations(same_start=True), {"target": "posterior"}).layer["target"] == "posterior"
+
+
+def test_equal_times_from_different_starts_are_no_replicates():
+    times = np.linspace(0, 3, 10)
+    starts = np.linspace(2, 4, 8)
+    data = ln.Dataset.from_arrays(times, 1 + (starts[:, None] - 1) * np.exp(-times))
+    plan = own.plan(data, {})
+    assert plan.layer["data"]["separate"] and plan.layer["target"] == "posterior"
+    assert any(choice.what == "replicates" for choice in plan.choices)
+    told = own.plan(data, {"data": {"separate": False}})
+    assert not told.layer["data"]["separate"] and told.layer["target"] == "population"
+
+
+def test_the_best_kind_on_validation_data_is_kept_unless_a_plainer_one_is_nearly_as_good(monkeypatch):
+    from langenode import assembly
+
+    config = own.OwnConfig(model=own.OwnModel(num_known=1))
+    kinds = [candidate.model.kind for candidate in own.candidates(config)]
+    assert kinds == ["state", "hidden", "observation"]
+    errors = {"state": 0.100, "hidden": 0.097, "observation": 0.090}
+    monkeypatch.setattr(assembly, "fit_point", lambda config, model, data: config.model.kind)
+    monkeypatch.setattr(assembly, "untrained", lambda experiment, config: None)
+    monkeypatch.setattr(assembly, "rms_error", lambda model, data: errors[model])
+    data = assembly.Prepared(relaxations(3), None)
+    chosen = assembly.choose_model(own.EXPERIMENT, config, data)
+    assert chosen.config.model.kind == "observation" and [one["error"] for one in chosen.tried] == [0.100, 0.097, 0.090]
+
+
+# A fit of the generic model
+
+
+@pytest.fixture(scope="module")
+def generic():
+    data = relaxations()
+    train, valid, test = data.split(0.6, 0.2, 0.2, seed=0)
+    return ln.fit(train, validation=valid, seed=1, options=QUICK), test
+
+
+def test_bands_come_as_xarray_in_the_data_s_own_units(generic):
+    fit, test = generic
+    bands = fit.predict(test)
+    assert dict(bands.sizes) == {"sample": 64, "condition": 2, "time": 10, "out": 1, "level": 7, "weight": 7}
+    # The start is known: every sample begins there.
+    starts = test.outputs[:, 0, 0]
+    np.testing.assert_allclose(bands["outputs"][:, :, 0, 0], np.broadcast_to(starts, (64, 2)), rtol=1e-5)
+    inner, outer = bands["quantiles"].sel(level=[0.05, 0.95]), bands["observation_quantiles"].sel(level=[0.05, 0.95])
+    assert float((outer[1] - outer[0]).mean()) > float((inner[1] - inner[0]).mean())
+    np.testing.assert_allclose(bands["mean"], bands["outputs"].mean("sample"), rtol=1e-5)
+
+
+def test_a_fit_is_one_file_and_predicts_the_same_without_data(generic, tmp_path):
+    fit, test = generic
+    fit.save(tmp_path / "law.langenode")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["law.langenode"]
+    again = ln.load_fit(tmp_path / "law.langenode")
+    for name in ("outputs", "observation_quantiles"):
+        np.testing.assert_array_equal(again.predict(test)[name], fit.predict(test)[name])
+    np.testing.assert_array_equal(again.sample(5, seed=3), fit.sample(5, seed=3))
+
+
+def test_other_columns_than_those_fitted_are_refused(generic):
+    fit, test = generic
+    other = ln.Dataset.from_arrays(test.times, test.outputs, output_names=("z",))
+    with pytest.raises(ln.DataError, match="must have the outputs of the fit"):
+        fit.predict(other)
+
+
+def test_what_could_not_be_learned_from_is_refused_before_any_work():
+    with pytest.raises(ln.DataError, match="at least 3 trajectories"):
+        ln.fit(relaxations(1))
+    with pytest.raises(ConfigError, match=r"did you mean training\.num_updates"):
+        ln.fit(relaxations(), options={"training": {"num_update": 3}})
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:Estimated shape parameter")  # of 40 draws
+def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
+    import arviz as az
+
+    fit, test = generic
+    found = fit.to_arviz(test, num_samples=40)
+    assert {"posterior", "posterior_predictive", "log_likelihood", "observed_data"} <= set(found.groups())
+    num_cells = int(test.mask.sum()) - 2  # one start a trajectory is known
+    assert found["log_likelihood"]["outputs"].shape == (1, 40, num_cells)
+    bands = fit.predict(test, num_samples=40)
+    weights = bands["weights"].to_numpy()
+    stored = np.concatenate([found["posterior"][n].to_numpy()[0].reshape(40, -1) for n in found["posterior"]], axis=1)
+    np.testing.assert_array_equal(stored, weights)
+    # The density of the first scored cell, by hand.
+    scale = fit.noise_factor * np.exp(weights[:, -1]) * fit.scaling.output_scale[0]
+    error = (test.outputs[0, 1, 0] - bands["outputs"].to_numpy()[:, 0, 1, 0]) / scale
+    expected = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(found["log_likelihood"]["outputs"][0, :, 0], expected, rtol=1e-5)
+    assert np.isfinite(az.loo(found).elpd_loo)
+
+
+# A user's own model
+
+
+class KnownPlusNetwork(eqx.Module):
+    """dy/dt = -k y + network(y): a known decay and an unknown source."""
+
+    log_rate: jax.Array
+    network: ln.MLP
+
+    def __call__(self, hidden, inputs):
+        del inputs
+        return -jnp.exp(self.log_rate) * hidden + self.network(hidden)
+
+
+def own_model():
+    dynamics = KnownPlusNetwork(jnp.zeros(()), ln.MLP((1, 4, 1), key=jax.random.key(2)))
+    return ln.NeuralODE(dynamics, num_hidden=1, log_noise=jnp.full(1, -2.0), solver=ln.Heun(2))
+
+
+@pytest.fixture(scope="module")
+def user_fit():
+    data = ln.with_observed_start(relaxations())
+    options = {key: value for key, value in QUICK.items() if key != "model"}
+    chosen = ln.fit(data, model=own_model(), stochastic=lambda m: (m.dynamics.network, m.log_noise), options=options)
+    return chosen, data
+
+
+def test_only_the_chosen_parts_of_a_user_s_model_vary(user_fit):
+    fit, _ = user_fit
+    names = fit.problem.partition.names
+    assert len(names) == 13 + 1 and not any("log_rate" in name for name in names)
+    assert fit.config.stochastic == "function" and fit.config.scaling == "none"
+
+
+def test_a_user_s_model_is_given_again_when_its_file_is_read(user_fit, tmp_path):
+    fit, data = user_fit
+    fit.save(tmp_path / "law.langenode")
+    with pytest.raises(FitFileError, match="model="):
+        ln.load_fit(tmp_path / "law.langenode")
+    again = ln.load_fit(tmp_path / "law.langenode", model=own_model())
+    np.testing.assert_array_equal(again.predict(data)["outputs"], fit.predict(data)["outputs"])
+    wrong = ln.NeuralODE(KnownPlusNetwork(jnp.zeros(()), ln.MLP((1, 5, 1), key=jax.random.key(2))), num_hidden=1)
+    with pytest.raises(FitFileError, match="must match the model"):
+        ln.load_fit(tmp_path / "law.langenode", model=wrong)
+
+
+def test_inferred_noise_needs_a_place_in_the_model():
+    model = ln.NeuralODE(KnownPlusNetwork(jnp.zeros(()), ln.MLP((1, 4, 1), key=jax.random.key(2))), num_hidden=1)
+    data = ln.with_observed_start(relaxations())
+    with pytest.raises(ConfigError, match="log_noise"):
+        ln.fit(data, model=model, target="posterior", options={"noise": {"kind": "inferred"}})
