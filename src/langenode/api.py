@@ -31,6 +31,7 @@ from langenode.runfolder import write_bytes
 
 # The experiment whose model is the user's own code: a file of it can only be read with that model at hand.
 USER_MODEL = "user model"
+LARGEST_STEP = 0.02  # of the longest duration
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -207,7 +208,10 @@ def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tup
     """The user's model as an experiment; it sees the data in their own units unless scaling is asked for."""
     replicates = int(np.median(np.bincount(data.condition)))
     target = asked.get("target") or ("population" if replicates >= own.FEWEST_REPLICATES else "posterior")
-    layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target}
+    duration = float((data.times[:, -1] - data.times[:, 0]).max())
+    # Long gaps between readings are cut as for our own models; in the data's own unit of time.
+    step = {"largest_step": LARGEST_STEP * duration} if duration > 0 else {}
+    layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
     if target != "population" and "noise" not in asked and getattr(model, "log_noise", None) is not None:
         layer["noise"] = {"kind": "inferred", "calibrate": target == "posterior"}
     config = resolve(Config, layer, asked)

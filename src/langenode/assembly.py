@@ -139,11 +139,11 @@ def _can_validate(problem: Problem) -> bool:
 
 
 def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> float:
-    """By how much predictions' noise must grow, where the configuration asks for it; else 1."""
+    """By how much predictions' noise must change, where the configuration asks for it; else 1."""
     if not config.noise.calibrate or config.target != "posterior" or data.validation is None:
         return 1.0
     key = Streams.of(config.seed).evaluation
-    return noise_factor(problem, data.validation, config.predict.num_samples, key=key, largest_step=None)
+    return noise_factor(problem, data.train, data.validation, config.predict.num_samples, key=key)
 
 
 def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Target:
@@ -328,7 +328,7 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
     num_leaves = len(jax.tree.leaves(model))
     if max(header["positions"]) >= num_leaves:
         raise fitfile.FitFileError(
-            f"a fit file must match the model it is read into; {path} has more parts than the {num_leaves} of this one; "
+            f"a fit file must match the model it is read into; {path} has more parts than the {num_leaves} of it; "
             "give the configuration or model it was made with"
         )
     partition = Partition.at(model, header["positions"])

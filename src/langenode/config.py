@@ -50,7 +50,7 @@ class PriorConfig(Section):
 class NoiseConfig(Section):
     """Observation noise: from replicates, of a given sigma, or inferred with the weights.
 
-    `calibrate` lets the noise of predictions grow until validation trajectories scatter as predicted.
+    `calibrate` changes the noise of predictions so that their 90 % bands hold 90 % of new trajectories' readings.
     """
 
     kind: Literal["replicates", "given", "inferred"] = "replicates"

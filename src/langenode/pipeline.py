@@ -63,7 +63,8 @@ class Run:
         """Do every stage up to `last` whose files are missing."""
         for stage in STAGES[: STAGES.index(last) + 1]:
             if not self.product(stage).exists():
-                with self.reporter.stage(stage):
+                is_reading = stage == "simulate" and "source" in self._read_provenance()
+                with self.reporter.stage("read" if is_reading else stage):
                     getattr(self, stage)()
 
     def product(self, stage: Stage) -> Path:
@@ -250,7 +251,9 @@ class Run:
             made.append({"what": "kind of model", "chosen": self.config.model.kind, "why": why})
         factor = self._noise_factor()
         if self.config.noise.calibrate:
-            why = "by which validation trajectories scatter more about the model than training ones"
+            why = (
+                "makes 90 % bands hold 90 %, by the tails of training errors and the scatter of validation trajectories"
+            )
             made.append({"what": "noise factor", "chosen": f"{factor:.3g}", "why": why})
         return made
 

@@ -15,6 +15,11 @@ from langenode.targets import Posterior
 
 _compiled_simulate = eqx.filter_jit(simulate)
 
+# Of the absolute value of a standard normal number.
+NORMAL_QUANTILE_90 = 1.6448536269514722
+# Tails that ask for more than this mean another model, not another noise.
+LIMITS_OF_TAIL = (0.5, 2.0)
+
 
 class Prediction(NamedTuple):
     """The model's outputs in the data's own units, and the weights that made them."""
@@ -122,21 +127,31 @@ def observable(
 
 
 def noise_factor(
-    problem: Problem, validation: Dataset, num_samples: int, *, key: PRNGKeyArray, largest_step: float | None
+    problem: Problem, train: Dataset, validation: Dataset, num_samples: int, *, key: PRNGKeyArray
 ) -> float:
-    """By how much the noise must grow for validation trajectories to scatter as predicted; at least 1.
+    """By how much the noise of predictions must change for 90 % bands to hold 90 % of new trajectories' readings.
 
-    The noise was inferred from trajectories that the weights were fitted to, and weights that are not stochastic have
-    no uncertainty of their own, so new trajectories scatter more. The factor is the square root of the median over
-    trajectories of their mean squared standardised error: one trajectory outside the range of training does not set
-    it. `validation` is scaled.
+    Two things make it differ from the noise that was inferred. Residuals have heavier tails than a Gaussian where
+    trajectories differ from each other: the 90 % quantile of the standardised training errors tells. And new
+    trajectories scatter more than those that the weights were fitted to: the ratio of the mean squares of validation
+    and training trajectories tells, by medians over trajectories, so that one outside the range of training does not
+    set it, and never below one. Both data sets are scaled, on the integrator's grid.
     """
-    prediction = predict(problem, validation, num_samples, key=key, largest_step=largest_step)
+    fitted = _standardised_errors(problem, train, num_samples, key)
+    new = _standardised_errors(problem, validation, num_samples, key)
+    tail = np.quantile(np.abs(np.concatenate(fitted)), 0.9) / NORMAL_QUANTILE_90
+    growth = np.median([np.mean(z**2) for z in new]) / np.median([np.mean(z**2) for z in fitted])
+    return float(np.clip(tail, *LIMITS_OF_TAIL) * np.sqrt(max(1.0, growth)))
+
+
+def _standardised_errors(
+    problem: Problem, data: Dataset, num_samples: int, key: PRNGKeyArray
+) -> list[Float[np.ndarray, " cell"]]:
+    """For every trajectory its readings' distance from the mean prediction, in predicted standard deviations."""
+    prediction = predict(problem, data, num_samples, key=key)
     outputs = np.asarray(prediction.outputs, float)
-    noise = (noise_scales(problem, prediction.weights) ** 2).mean(0)
-    members = validation.replicates()
-    error = np.where(members.mask, members.outputs - outputs.mean(0), 0.0) ** 2
-    count = members.mask.sum((2, 3))
-    excess = np.maximum(error - np.where(members.mask, outputs.var(0), 0.0), 0.0) / noise
-    ratio = excess.sum((2, 3))[count > 0] / count[count > 0]
-    return float(np.sqrt(max(1.0, np.median(ratio)))) if ratio.size else 1.0
+    variance = outputs.var(0) + (noise_scales(problem, prediction.weights) ** 2).mean(0)
+    members = data.replicates()
+    z = (members.outputs - outputs.mean(0)) / np.sqrt(variance)
+    seen = [(i, c) for i, c in np.argwhere(members.present) if members.mask[i, c].any()]
+    return [z[i, c][members.mask[i, c]] for i, c in seen]

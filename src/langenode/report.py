@@ -38,7 +38,9 @@ def render_report(folder: RunFolder) -> str:
     config, metrics = read_config(folder), read_metrics(folder)
     provenance, words = read_record(folder.provenance), _words()
     asked = {**config, **{key: value for key, value in metrics.items() if value is not None}}
-    heading = f"{_text(asked.get('experiment'))}: {_text(asked.get('method'))}, {_text(asked.get('target'))}"
+    source = _mapping(provenance.get("source")).get("path")
+    subject = _text(asked.get("experiment")) if source is None else PurePath(str(source)).name
+    heading = f"{subject}: {_text(asked.get('method'))}, {_text(asked.get('target'))}"
     return _render(
         "report.html",
         title=f"{heading} — Langenode report",

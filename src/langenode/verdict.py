@@ -81,7 +81,7 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
     if ess is None:
         return []
     passed = True if ess >= GOOD_ESS else None
-    says = f"Its importance weights have a relative effective sample size of {ess:.2g}"
+    says = f"The sampler's importance weights have a relative effective sample size of {ess:.2g}"
     says += "." if passed else ", so the posterior of the weights is approximate and the log-evidence a lower bound."
     checks = [Check("relative ESS", f"{ess:.3g}", f"at least {GOOD_ESS:g}", passed, says)]
     if k_hat is not None and ess < 0.95:  # above that there is no tail to speak of

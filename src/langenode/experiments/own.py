@@ -51,7 +51,7 @@ class OwnData(Section):
     condition: str | None = None
     unit: str | None = None
     separate: bool = False
-    split: tuple[Fraction, Fraction, Fraction] = (0.7, 0.15, 0.15)
+    split: tuple[Fraction, Fraction, Fraction] = (0.6, 0.2, 0.2)
 
 
 class OwnModel(ModelConfig):
@@ -188,7 +188,7 @@ def divide(data: Dataset, config: OwnConfig) -> Splits:
     """Training, validation and test trajectories, by condition where there are several."""
     if min(config.data.split) <= 0:
         raise DataError(
-            f"each part of data.split must be above 0; got {list(config.data.split)}; e.g. data.split=[0.7,0.15,0.15]"
+            f"each part of data.split must be above 0; got {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
     return Splits(*data.split(*config.data.split, seed=config.seed))
 
