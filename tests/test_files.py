@@ -2,6 +2,7 @@
 
 import json
 import os
+import tomllib
 from pathlib import Path
 
 import jax
@@ -25,7 +26,7 @@ def test_overrides_are_toml_values_or_text():
     parsed = parse_overrides(["model.layers=[8, 8]", "training.learning_rate=1e-3", "target=posterior", "a.b=none"])
     assert parsed["model"] == {"layers": [8, 8]}
     assert parsed["training"] == {"learning_rate": 1e-3}
-    assert parsed["target"] == "posterior" and parsed["a"] == {"b": None}
+    assert parsed["target"] == "posterior" and parsed["a"] == {"b": "none"}
 
 
 @pytest.mark.parametrize(
@@ -157,3 +158,14 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path):
     save_file({"a": np.zeros(2)}, tmp_path / "other.langenode")
     with pytest.raises(fitfile.FitFileError, match="written by langenode"):
         fitfile.read_header(tmp_path / "other.langenode")
+
+
+def test_none_is_a_word_that_switches_off_what_can_be_switched_off():
+    """TOML has no null; a word that is a choice of its own stays one."""
+    words = {"experiment": "ou", "scaling": "none", "sampler": {"layers": "none"}, "noise": {"sigma": "none"}}
+    config = resolve(Config, words)
+    assert config.scaling == "none" and config.sampler.layers is None and config.noise.sigma is None
+    assert 'layers = "none"' in to_toml(config) and "sigma" not in to_toml(config)
+    assert resolve(Config, tomllib.loads(to_toml(config))) == config
+    with pytest.raises(ConfigError):
+        resolve(Config, {"experiment": "ou", "sampler": {"num_steps": "none"}})

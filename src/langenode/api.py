@@ -257,7 +257,8 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
     """Read a fit from its file. A model of your own code must be given again: a file never carries code."""
     path = Path(path)
     header = fitfile.read_header(path)
-    if "config" not in header or "scaling" not in header:
+    wanted = {"experiment", "config", "scaling", "input_names", "output_names", "noise_factor", "positions"}
+    if not wanted <= set(header) or not isinstance(header["config"], dict):
         raise fitfile.FitFileError(f"{path} must hold a whole fit; it holds a part of one; give fit.langenode")
     has_user_model = header.get("experiment") == USER_MODEL
     if has_user_model and model is None:
@@ -273,7 +274,7 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
         structure = cast(model, jnp.dtype(config.precision))
     else:
         structure = assembly.untrained(EXPERIMENTS[name], config)
-    columns: dict[str, Any] = {part: _names(value) for part, value in header.get("columns", {}).items()}
+    columns: dict[str, Any] = {part: _names(part, value) for part, value in header.get("columns", {}).items()}
     return Fit(
         problem=assembly.read_fit(path, config, structure),
         config=config,
@@ -299,18 +300,33 @@ def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
     """Read a user's file and choose what they left open; `layers` are their choices, later ones winning."""
     asked: dict[str, Any] = {}
     for layer in layers:
+        if not isinstance(layer.get("data", {}), Mapping):
+            raise ConfigError(f"data must be a section of a configuration; got data={layer['data']!r}; set data.KEY")
         asked = merge(asked, layer)
-    given = {part: _names(asked.get("data", {}).get(part)) for part in Columns._fields}
+    if asked.get("experiment", own.NAME) != own.NAME:
+        raise ConfigError(f"data of your own are experiment {own.NAME!r}; got {asked['experiment']!r}; leave it out")
+    given = {part: _names(part, asked.get("data", {}).get(part)) for part in Columns._fields}
     reading = read_data(path, Columns(**given))
-    plan = own.plan(reading.data, asked)
+    try:
+        plan = own.plan(reading.data, asked)
+    except DataError as error:
+        raise DataError(f"{path}: {error}", reading.table_facts) from error
     roles = {part: value for part, value in reading.columns._asdict().items() if value is not None}
     layer = merge(plan.layer, {"data": {**roles, "path": str(path)}})
     config = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
+    own.check_sizes(reading.data, config)
+    own.divide(own.prepare(reading.data, config), config)  # refused here, before a folder is made
     return FilePlan(reading, config, plan.choices, {"path": str(path), "sha256": _sha256(path)})
 
 
-def _names(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _names(part: str, value: Any) -> Any:
+    """The name of a column, or names for a part that several can play."""
+    if value is None or isinstance(value, str):
+        return (value,) if isinstance(value, str) and part in ("inputs", "outputs", "initial") else value
+    is_list = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    if not is_list or part not in ("inputs", "outputs", "initial"):
+        raise ConfigError(f"data.{part} must name columns; got {value!r}; give text, or a list of it for several")
+    return tuple(value)
 
 
 def _sha256(path: Path) -> str:

@@ -63,10 +63,10 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
 
 def read_metrics(folder: RunFolder) -> dict[str, Any]:
     """The numbers of an evaluated run."""
-    remedy = f"langenode evaluate {folder.path}"
+    remedy = f"run: langenode evaluate {folder.path}"
     if not folder.metrics.is_file():
-        raise RunFolderError(f"a run must be evaluated first; {folder.path} has no metrics.json; run: {remedy}")
-    return read_record(folder.metrics, remedy=f"run: {remedy}")
+        raise RunFolderError(f"a run must be evaluated first; {folder.path} has no metrics.json; {remedy}")
+    return read_record(folder.metrics, remedy=f"{remedy} --force")
 
 
 def read_record(path: Path, *, remedy: str = "delete it, or make the run again") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
 from pydantic import Field
@@ -27,6 +27,19 @@ class Section(pydantic.BaseModel):
     """A frozen record that refuses unknown keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _none_is_a_word(cls, values: Any) -> Any:
+        """TOML has no null: the word none switches off an option that can be switched off."""
+        if not isinstance(values, Mapping):
+            return values
+        return {key: None if value == "none" and cls._can_be_none(key) else value for key, value in values.items()}
+
+    @classmethod
+    def _can_be_none(cls, key: Any) -> bool:
+        field = cls.model_fields.get(key)
+        return field is not None and type(None) in get_args(field.annotation)
 
 
 class ModelConfig(Section):
@@ -212,10 +225,23 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(config: Config) -> str:
-    """A resolved configuration as TOML; options that are unset (None) are left out."""
+    """A resolved configuration as TOML; what is None is left out where that is its default, else the word none."""
     import tomli_w
 
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+    return tomli_w.dumps(_without_nulls(config))
+
+
+def _without_nulls(section: Section) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in section.model_dump(mode="json").items():
+        inner = getattr(section, key)
+        if isinstance(inner, Section):
+            kept[key] = _without_nulls(inner)
+        elif value is not None:
+            kept[key] = value
+        elif type(section).model_fields[key].default is not None:
+            kept[key] = "none"
+    return kept
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -259,8 +285,6 @@ def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[
 
 
 def _toml_value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -7,7 +7,6 @@ training goes on from its last checkpoint, bit for bit.
 import contextlib
 import hashlib
 import io
-import json
 import platform
 import sys
 import time
@@ -22,6 +21,7 @@ import numpy as np
 
 from langenode import _version, assembly, evaluation, fitfile, metrics, report, runfiles, verdict
 from langenode.assembly import Prepared
+from langenode.comparison import read_record
 from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Drawing, Experiment, Results, Splits
@@ -47,6 +47,7 @@ class Run:
         self.config = self._settled(config)
         self.reporter = reporter
         self.keys = assembly.Streams.of(config.seed)
+        self._asked, self._is_refitting = config, False
 
     @classmethod
     def start(
@@ -73,12 +74,18 @@ class Run:
         files = (folder.test, folder.fit, folder.predictions, folder.metrics, folder.report)
         return dict(zip(STAGES, files, strict=True))[stage]
 
-    def discard(self, stage: Stage) -> None:
-        """Forget the results of a stage and of all that were made from them."""
-        names = {"fit": ("mle", "checkpoint", "history", "convergence", "companion")}
-        for later in reversed(STAGES[STAGES.index(stage) :]):
-            for path in (self.product(later), *(getattr(self.folder, name) for name in names.get(later, ()))):
-                path.unlink(missing_ok=True)
+    def redo(self, stage: Stage) -> None:
+        """Do a stage again. Its results are replaced, and what was made from them removed, only once it is done."""
+        for earlier in STAGES[: STAGES.index(stage)][-1:]:
+            self.complete(earlier)
+        if stage == "fit":
+            self.folder.checkpoint.unlink(missing_ok=True)
+            self.config, self._is_refitting = self._asked, True
+        with self.reporter.stage(stage):
+            getattr(self, stage)()
+        self._is_refitting = False
+        for later in STAGES[STAGES.index(stage) + 1 :]:
+            self.product(later).unlink(missing_ok=True)
 
     # Stages
 
@@ -167,7 +174,7 @@ class Run:
         return config.model_copy(update={"model": model})
 
     def _mle(self, data: Prepared) -> Any:
-        if self.folder.mle.exists():
+        if self.folder.mle.exists() and not self._is_refitting:
             return fitfile.read_tree(self.folder.mle, assembly.untrained(self.experiment, self.config))
         begin = time.perf_counter()
         choice = assembly.choose_model(self.experiment, self.config, data)
@@ -306,7 +313,7 @@ class Run:
         return self.config.training.block
 
     def _read_provenance(self) -> dict[str, Any]:
-        return json.loads(self.folder.provenance.read_text())
+        return read_record(self.folder.provenance)
 
     def _record(self, **seconds: float) -> None:
         provenance = self._read_provenance()
@@ -368,7 +375,8 @@ def existing_run(path: Path, reporter: Reporter) -> Run:
     stored = read_toml(folder.config)
     name = stored.get("experiment")
     if name not in EXPERIMENTS:
-        raise ConfigError(f"experiment in {folder.config} must be one of {', '.join(EXPERIMENTS)}; got {name!r}")
+        known = ", ".join(EXPERIMENTS)
+        raise ConfigError(f"experiment in {folder.config} must be one of {known}; got {name!r}; correct it")
     return Run(folder, resolve(EXPERIMENTS[name].config, stored), reporter)
 
 

@@ -8,9 +8,12 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+SECONDS_TO_WRITE_A_LOCK = 5.0
 
 
 class RunFolderError(ValueError):
@@ -117,7 +120,10 @@ def _take_lock(path: Path) -> None:
 
 def _is_running(path: Path) -> bool:
     try:
-        os.kill(int(path.read_text()), 0)
+        text = path.read_text()
+        if not text:  # made this moment, its owner not yet written; or left by one that died right then
+            return time.time() - path.stat().st_mtime < SECONDS_TO_WRITE_A_LOCK
+        os.kill(int(text), 0)
     except (ValueError, ProcessLookupError, FileNotFoundError):
         return False
     except PermissionError:

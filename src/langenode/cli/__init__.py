@@ -19,6 +19,10 @@ DISK_ERRORS = {
     errno.EROFS: "the folder is read-only; choose another",
     errno.EACCES: "permission is denied; choose another folder",
     errno.EPERM: "permission is denied; choose another folder",
+    errno.EISDIR: "it is a folder; choose another name",
+    errno.ENOTDIR: "a part of that path is a file; choose another folder",
+    errno.EEXIST: "a part of that path is a file; choose another folder",
+    errno.ENAMETOOLONG: "the name is too long; choose another",
 }
 
 
@@ -26,7 +30,9 @@ def main() -> None:
     """Entry point: one line for people, and an exit code for scripts (0 done, 1 our bug, 2 input, 3 the fit failed)."""
     warnings.showwarning = _show_warning
     try:
-        app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="langenode", standalone_mode=False)
+        if code == EXIT_INTERRUPTED:  # typer has turned the signal into an exit code of its own
+            raise KeyboardInterrupt
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (typer.Abort, KeyboardInterrupt):
@@ -48,18 +54,24 @@ def main() -> None:
         sys.exit(code)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Any) -> str:
+    if _is_usage(error):
+        command = "langenode" if error.ctx is None else error.ctx.command_path
+        return " ".join(f"{error.format_message().rstrip('.')}; see {command} --help".split())
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         where = f" to {error.filename}" if error.filename else ""
         return f"results must be written{where}; {DISK_ERRORS[error.errno]}"
     return " ".join(str(error).split())
 
 
+def _is_usage(error: Any) -> bool:
+    """Whether the words of the command line were wrong (typer brings its own copy of click's class)."""
+    return hasattr(error, "format_message") and hasattr(error, "ctx")
+
+
 def _exit_code(error: Exception) -> int | None:
-    show = getattr(error, "show", None)
-    if show is not None:  # a usage error of the command line: it prints itself
-        show()
-        sys.exit(EXIT_INPUT)
+    if _is_usage(error):
+        return EXIT_INPUT
     from langenode.config import ConfigError
     from langenode.data import DataError
     from langenode.fitfile import FitFileError

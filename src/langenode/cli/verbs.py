@@ -47,7 +47,6 @@ EPILOG = """
 app = typer.Typer(
     help="Neural models of evolving processes, with uncertainty by a learned Langevin sampler.",
     epilog=EPILOG,
-    no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -55,9 +54,9 @@ app = typer.Typer(
 )
 
 
-@app.callback(epilog=EPILOG)
+@app.callback(epilog=EPILOG, invoke_without_command=True)
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Neural models of evolving processes, with uncertainty by a learned Langevin sampler."""
     if version:

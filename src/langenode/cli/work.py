@@ -76,10 +76,11 @@ def demonstrate(
         refuse(f"an experiment must be one of {', '.join(DEMONSTRATIONS)}; got {experiment!r}; {hint}")
     config = pipeline.configure(experiment, choices)
     reporter = Reporter(verbose=verbose)
-    _say_unused(config, choices, reporter)
     folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
     with RunFolder(folder).locked():  # before anything in it is touched
-        pipeline.open_run(folder, config, reporter, force=force).complete(last)
+        run = pipeline.open_run(folder, config, reporter, force=force)
+        _say_unused(config, choices, reporter)
+        run.complete(last)
     _finish(folder, as_json=as_json)
 
 
@@ -94,11 +95,6 @@ def fit_own_data(
 
     plan = api.plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
-    for role, reason in plan.reading.reasons.items():
-        reporter.say(f"{role}: {reason}")
-    for choice in plan.choices:
-        reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
-    _say_unused(plan.config, choices, reporter)
     folder = Path("runs") / data.resolve().stem if out is None else out
     facts = {
         "source": plan.source,
@@ -106,7 +102,13 @@ def fit_own_data(
         "choices": [choice._asdict() for choice in plan.choices],
     }
     with RunFolder(folder).locked():
-        pipeline.open_run(folder, plan.config, reporter, force=force, facts=facts).complete()
+        run = pipeline.open_run(folder, plan.config, reporter, force=force, facts=facts)
+        for role, reason in plan.reading.reasons.items():
+            reporter.say(f"{role}: {reason}")
+        for choice in plan.choices:
+            reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
+        _say_unused(plan.config, choices, reporter)
+        run.complete()
     _finish(folder, as_json=as_json)
 
 
@@ -120,8 +122,8 @@ def do_stage(path: Path, stage: Any, *, force: bool, as_json: bool, verbose: boo
     pipeline.existing_run(path, Reporter(quiet=True))  # a folder that is no run gets no lock file
     with RunFolder(path).locked():
         run = pipeline.existing_run(path, Reporter(verbose=verbose))
-        if force:
-            run.discard(stage)
+        if force and run.product(stage).exists():
+            run.redo(stage)
         elif run.product(stage).exists():
             run.reporter.say(f"{run.product(stage)} is there already; use --force to make it again")
         run.complete(stage)
@@ -211,10 +213,11 @@ def _prepare_jax() -> None:
 def _finish(path: Path, *, as_json: bool) -> None:
     """Show what a run has so far."""
     from langenode import screen
+    from langenode.comparison import read_metrics
     from langenode.runfolder import RunFolder
 
     folder = RunFolder(path)
-    found = json.loads(folder.metrics.read_text()) if folder.metrics.exists() else None
+    found = read_metrics(folder) if folder.metrics.exists() else None
     if as_json:
         files = sorted(str(entry) for entry in path.iterdir() if not entry.name.startswith("."))
         _print_json({"run": str(path), "files": files, "metrics": found})

@@ -270,7 +270,8 @@ def _find_quantities(search: _Search, groups: Groups) -> tuple[tuple[str, ...], 
         initial = tuple(n for n in found if n.startswith(INITIAL_PREFIX) or groups.are_constant(numbers[n]))
         search.reasons["initial"] = f"by name: {', '.join(initial)}" if initial else "none found"
     kinds = {name: _kind(name, values, groups) for name, values in numbers.items() if name not in initial}
-    if given.outputs is None and given.inputs is None and "output" not in kinds.values():
+    is_constant_left = any(kind.startswith("constant") for kind in kinds.values())
+    if given.outputs is None and given.inputs is None and "output" not in kinds.values() and not is_constant_left:
         # Where all columns are named like inputs, those that change in time must be what is observed.
         kinds = {name: "output" if kind == "input" else kind for name, kind in kinds.items()}
     inputs, outputs = given.inputs, given.outputs

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config, Count, ModelConfig, Section
+from langenode.config import Config, ConfigError, Count, ModelConfig, Section
 from langenode.data import (
     Columns,
     DataError,
@@ -104,17 +104,29 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     count = int(np.median(np.bincount(data.condition)))
     is_population = not separate and (count >= FEWEST_REPLICATES or (data.has_crossed_units and data.num_units >= 5))
     target = asked.get("target") or ("population" if is_population else "posterior")
-    start = data.initial.shape[1] if data.initial is not None else data.num_outputs
-    sizes = {"num_inputs": data.num_inputs, "num_outputs": data.num_outputs, "num_known": start}
-    layer = {"target": target, "data": {"separate": separate}, "model": sizes}
+    layer = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
     choices = [
         *replicates_choice,
         _start_choice(data),
         _target_choice(target, "target" in asked, is_population, count),
-        Choice("method", "langevin", "the learned Langevin sampler, short chain"),
-        Choice("stochastic weights", "last_layer", "the other weights stay at their maximum-likelihood values"),
+        _asked_choice("method", asked.get("method"), "langevin", "the learned Langevin sampler, with a short chain"),
+        _asked_choice("stochastic", asked.get("stochastic"), "last_layer", "there the sampler can be checked"),
     ]
-    return Plan(layer, tuple(choice for choice in choices if choice is not None))
+    return Plan(layer, tuple(choices))
+
+
+def check_sizes(data: Dataset, config: OwnConfig) -> None:
+    """The sizes of the model are the data's: refuse others, which a configuration may have brought along."""
+    wanted = _sizes(data)
+    for name, size in wanted.items():
+        found = getattr(config.model, name)
+        if found != size:
+            raise ConfigError(f"model.{name} must be that of the data, {size}; got {found}; leave it out")
+
+
+def _sizes(data: Dataset) -> dict[str, int]:
+    start = data.initial.shape[1] if data.initial is not None else data.num_outputs
+    return {"num_inputs": data.num_inputs, "num_outputs": data.num_outputs, "num_known": start}
 
 
 def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Choice]]:
@@ -134,6 +146,10 @@ def _start_choice(data: Dataset) -> Choice:
         return Choice("start of a trajectory", "the given columns", "the data have them")
     why = "the first complete reading is taken as known: it is neither fitted nor scored"
     return Choice("start of a trajectory", "its first reading", why)
+
+
+def _asked_choice(what: str, asked: str | None, otherwise: str, why: str) -> Choice:
+    return Choice(what, otherwise, why) if asked is None else Choice(what, asked, "asked for")
 
 
 def _target_choice(target: str, is_asked: bool, is_population: bool, count: int) -> Choice:

@@ -1,0 +1,522 @@
+"""The command's contract: help, completion, JSON, exit codes, stages, resuming, and predictions from a fit alone."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from jax.experimental.compilation_cache import compilation_cache
+
+from langenode import api
+from langenode.cli import main
+from langenode.config import parse_overrides, read_toml
+from langenode.runfolder import RunFolder
+
+VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "check")
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def langenode(*words: str | Path, cwd: Path | None = None) -> Done:
+    """The command in this process: the same road as in a shell, without its four seconds of imports."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(Path.cwd() if cwd is None else cwd))
+        stack.enter_context(mock.patch.object(sys, "argv", ["langenode", *map(str, words)]))
+        stack.enter_context(mock.patch.object(warnings, "showwarning", warnings.showwarning))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def done(*words: str | Path, cwd: Path | None = None) -> Done:
+    """A command that must succeed."""
+    found = langenode(*words, cwd=cwd)
+    assert found.code == 0, found.err
+    return found
+
+
+def options(text: str) -> list[str]:
+    """Settings as `--set` options."""
+    return [word for setting in text.split() for word in ("--set", setting)]
+
+
+OU = options(
+    "method=gaussian-full target=posterior data.num_validation=4 data.num_test=8 data.num_times=8 "
+    "training.num_updates=40 training.num_samples=8 training.block=10 mle.num_adam=20 mle.num_lbfgs=0 "
+    "predict.num_samples=32 predict.num_weights=64 predict.num_w1_draws=3"
+)
+OWN = options(
+    "method=gaussian-diagonal noise.calibrate=false training.num_updates=20 training.num_samples=8 mle.num_adam=20 "
+    "mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 predict.num_samples=32 "
+    "predict.num_weights=64"
+)
+COMPILE_ONCE = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+
+
+@contextlib.contextmanager
+def compiled_once(folder: Path) -> Iterator[dict[str, str]]:
+    """Keep compiled programs on disk, for later commands and (by the yielded environment) other processes."""
+    settings: dict[str, Any] = {"jax_compilation_cache_dir": str(folder), **COMPILE_ONCE}
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield {
+        **os.environ,
+        **{name.upper(): str(value) for name, value in settings.items()},
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def frame(num: int = 6, steps: int = 6, scale: float = 1.0, seed: int = 0) -> pd.DataFrame:
+    """A driven relaxation: a trajectory has its own force and start."""
+    rng = np.random.default_rng(seed)
+    force = np.sin(0.7 * np.arange(steps) + np.arange(num)[:, None])
+    x = np.empty((num, steps))
+    x[:, 0] = 1.0 + 0.3 * rng.normal(size=num)
+    for j in range(1, steps):
+        x[:, j] = 0.75 * x[:, j - 1] + 0.25 * force[:, j - 1] + 0.02 * rng.normal(size=num)
+    columns = {"id": np.repeat(np.arange(num), steps), "t": np.tile(0.25 * np.arange(steps), num)}
+    return pd.DataFrame({**columns, "force": force.ravel(), "x": scale * x.ravel()})
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes] | None]:
+    """Every entry below a folder, files with their time of change and their bytes."""
+    paths = sorted(folder.rglob("*"))
+    return {str(p): (p.stat().st_mtime_ns, p.read_bytes()) if p.is_file() else None for p in paths}
+
+
+def metrics_of(folder: Path) -> dict[str, Any]:
+    """The metrics of a run, apart from its seconds."""
+    found = json.loads((folder / "metrics.json").read_text())
+    return {key: value for key, value in found.items() if key != "seconds"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory):
+    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, environment):
+    """A run of the demonstration by another process, its progress in a log file."""
+    folder = tmp_path_factory.mktemp("whole")
+    with (folder / "log").open("wb") as log:
+        words = [sys.executable, "-m", "langenode", "run", "ou", "--json", "--out", str(folder / "run"), *OU]
+        found = subprocess.run(words, stdout=subprocess.PIPE, stderr=log, env=environment)
+    assert found.returncode == 0, (folder / "log").read_text()
+    return folder, found.stdout.decode()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A fit to a user's file by the configuration that `check` wrote."""
+    folder = tmp_path_factory.mktemp("own")
+    frame().to_csv(folder / "readings.csv", index=False)
+    checked = done("check", "readings.csv", cwd=folder)
+    fitted = done("fit", "readings.csv", "--config", "config.toml", "--out", "run", *OWN, cwd=folder)
+    return folder, checked, fitted
+
+
+# Words
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_a_page_with_examples(verb):
+    page = done(verb, "--help").out
+    assert done(verb, "-h").out == page
+    assert f"Usage: langenode {verb}" in page and "Example" in page and f"langenode {verb} " in page.split("Example")[1]
+    assert "--json" in page and "--verbose" in page
+
+
+def test_the_first_page_has_every_verb_the_exit_codes_and_examples():
+    page = done("--help").out
+    assert all(re.search(rf"^│ {verb} +[A-Z]", page, re.MULTILINE) for verb in VERBS)
+    assert "Examples" in page and all(f"{code} " in page.split("Exit codes")[1] for code in (0, 1, 2, 3, 130))
+    assert done().out == page  # nothing said is a question, too
+
+
+def test_the_version():
+    from langenode import __version__
+
+    assert done("--version").out == f"langenode {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("langenode ", VERBS),
+        ("langenode run ", ("ou",)),
+        ("langenode run ou --method gaussian-", ("gaussian-full", "gaussian-diagonal", "gaussian-lowrank")),
+        ("langenode fit a.csv --target p", ("posterior", "population")),
+        ("langenode fit a.csv --rest ", ("fixed", "refit")),
+        ("langenode compare --fo", ("--force",)),
+    ],
+)
+def test_completion(monkeypatch, typed, expected):
+    for name, value in (("COMPLETE", "complete_bash"), ("COMP_WORDS", typed), ("CWORD", str(typed.count(" ")))):
+        monkeypatch.setenv({"COMPLETE": "_LANGENODE_COMPLETE", "CWORD": "COMP_CWORD"}.get(name, name), value)
+    assert tuple(done().out.split()) == expected
+
+
+def test_completion_can_be_shown_for_a_shell(monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    shown = done("--show-completion", "bash").out
+    assert "complete -o default -F _langenode_completion langenode" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'; see langenode --help"),
+        (["run"], "Missing argument 'EXPERIMENT'; see langenode run --help"),
+        (["run", "ou", "--nonsense"], "see langenode run --help"),
+        (["run", "ou", "--seed", "x"], "'--seed'"),
+        (["predict", "a", "--data", "b", "--samples", "1"], "'--samples'"),
+    ],
+)
+def test_a_wrong_word_gives_one_line(words, message):
+    found = langenode(*words, "--json")
+    assert found.code == 2 and message in found.err and len(found.err.splitlines()) == 1
+    assert json.loads(found.out)["exit_code"] == 2
+
+
+# Stages
+
+
+def test_a_log_file_has_plain_lines_and_json_stands_alone_on_standard_output(whole):
+    folder, out = whole
+    log = (folder / "log").read_text()
+    assert not re.search(r"[^\n -~]", log), "control characters in a log file"
+    words = [line.split(":")[0] for line in log.splitlines()]
+    assert [word for word in words if word.startswith("update")] == [f"update {n}/40" for n in (10, 20, 30, 40)]
+    assert [word for word in words if word in VERBS] == ["simulate", "fit", "predict", "evaluate", "report"]
+    found = json.loads(out)
+    stored = json.loads((folder / "run" / "metrics.json").read_text())
+    assert found["run"] == str(folder / "run") and found["metrics"] == stored and set(stored["seconds"])
+    assert set(found["files"]) == {str(path) for path in (folder / "run").iterdir()}
+
+
+def test_stages_one_by_one_are_the_run(whole, tmp_path):
+    folder = tmp_path / "run"
+    done("simulate", "ou", "--out", folder, *OU)
+    assert {entry.name for entry in folder.iterdir()} == {
+        *("config.toml", "provenance.json", "data.nc", "validation.nc", "test.nc")
+    }
+    for verb, product in (
+        *(("fit", "fit.langenode"), ("predict", "predictions.nc")),
+        *(("evaluate", "metrics.json"), ("report", "report.html")),
+    ):
+        assert not (folder / product).exists()
+        done(verb, folder)
+        assert (folder / product).exists()
+    assert metrics_of(folder) == metrics_of(whole[0] / "run")
+    assert (folder / "history.csv").read_bytes() == (whole[0] / "run" / "history.csv").read_bytes()
+    names = [sorted(str(p.relative_to(root)) for p in root.rglob("*")) for root in (folder, whole[0] / "run")]
+    assert names[0] == names[1]
+
+
+def test_what_is_done_is_left_alone_unless_forced(whole):
+    folder = whole[0] / "run"
+    before = contents(folder)
+    for verb in ("fit", "predict", "evaluate", "report"):
+        found = done(verb, folder, "--json")
+        assert "is there already; use --force" in found.err
+        assert json.loads(found.out)["metrics"]["experiment"] == "ou"
+    for verb in ("run", "simulate"):
+        found = done(verb, "ou", "--out", folder, "--json", *OU)
+        assert "going on with the run" in found.err and json.loads(found.out)["run"] == str(folder)
+    assert contents(folder) == before
+    done("report", folder, "--force")
+    after = contents(folder)
+    changed = {Path(name).name for name in before if after[name] != before[name] and before[name] is not None}
+    assert changed == {"report.html"} and set(after) == set(before)
+
+
+def test_verbose_says_the_configuration_and_shows_tracebacks(whole):
+    folder = whole[0] / "run"
+    found = done("run", "ou", "--out", folder, "-v", *OU)
+    assert tomllib.loads(found.err[found.err.index("experiment =") :])["training"]["num_updates"] == 40
+    refused = langenode("evaluate", folder.parent, "--verbose")
+    assert refused.code == 2 and "Traceback" in refused.err and refused.err.splitlines()[-1].startswith("langenode: ")
+
+
+# A shell's background job has SIGINT ignored, and so have its children: this one must hear it.
+HELD = """
+import signal, sys
+from langenode import pipeline, progress
+from langenode.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+pipeline.CHECKPOINT_SECONDS = 0.0
+update = progress.Reporter.update
+
+def held(self, state):
+    update(self, state)
+    if state.step == 30:
+        print("held", flush=True)
+        sys.stdin.read()
+
+progress.Reporter.update = held
+main()
+"""
+
+
+def test_an_interrupted_fit_goes_on_and_the_folder_is_locked_meanwhile(whole, tmp_path, environment):
+    """The process stops in the middle of training and waits for the signal, so nothing depends on its speed."""
+    folder = tmp_path / "run"
+    words = ("run", "ou", "--out", str(folder), *OU)
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", HELD, *words]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        assert process.stdin and process.stdout and process.stderr
+        assert process.stdout.readline() == "held\n", process.stderr.read()
+        before = contents(folder)
+        second = langenode(*words)
+        assert second.code == 2 and "in use" in second.err and len(second.err.splitlines()) == 1
+        assert langenode(*words, "--force").code == 2  # which must not remove a run that is at work
+        assert langenode("evaluate", folder).code == 2
+        assert contents(folder) == before
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "langenode: interrupted; the same command goes on where it was"
+    assert "Traceback" not in err
+    assert (folder / "checkpoint.langenode").exists() and not (folder / ".lock").exists()
+    again = done(*words)
+    assert "resuming at update 20" in again.err
+    assert (folder / "history.csv").read_bytes() == (whole[0] / "run" / "history.csv").read_bytes()
+    assert metrics_of(folder) == metrics_of(whole[0] / "run")
+
+
+# A file of one's own
+
+
+def test_check_says_what_it_understood_and_its_file_is_the_defaults(own):
+    folder, checked, fitted = own
+    for words in ("column 'id', by its name", "column 't', by its name", "by name: force", "columns: x", "posterior"):
+        assert words in checked.out
+    assert checked.err == "" and "langenode fit readings.csv" in checked.out
+    text = (folder / "config.toml").read_text()
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "["))]
+    assert lines and all("  # " in line for line in lines), "a value without a comment"
+    with contextlib.chdir(folder):
+        path = Path("readings.csv")
+        chosen, defaults = api.plan_file(path, [read_toml(Path("config.toml"))]), api.plan_file(path, [])
+    assert chosen.config == defaults.config
+    stored = read_toml(folder / "run" / "config.toml")
+    assert stored["data"]["inputs"] == ["force"] and stored["training"]["num_updates"] == 20
+    assert "by name: force" in fitted.err or "inputs: given" in fitted.err
+
+
+def test_check_leaves_a_changed_configuration_alone(own, tmp_path):
+    shutil.copy(own[0] / "readings.csv", tmp_path)
+    first = json.loads(done("check", "readings.csv", "--json", cwd=tmp_path).out)
+    assert first["config_written"] and first["trajectories"] == 6 and first["outputs"][0]["name"] == "x"
+    (tmp_path / "config.toml").write_text("seed = 7\n")
+    kept = done("check", "readings.csv", cwd=tmp_path)
+    assert "was left alone" in kept.out and (tmp_path / "config.toml").read_text() == "seed = 7\n"
+    done("check", "readings.csv", "--force", cwd=tmp_path)
+    assert read_toml(tmp_path / "config.toml")["seed"] == 0
+
+
+def test_a_fit_has_its_files_and_json(own):
+    folder, _, fitted = own
+    assert "The run is in run; open run/report.html" in fitted.out
+    before = contents(folder / "run")
+    words = ("fit", "readings.csv", "--config", "config.toml", "--out", "run", "--json", *OWN)
+    found = json.loads(done(*words, cwd=folder).out)
+    assert found["metrics"]["verdict"]["level"] in ("trust", "caution", "distrust")
+    assert {"run/fit.langenode", "run/report.html", "run/metrics.json"} <= set(found["files"])
+    assert contents(folder / "run") == before
+
+
+def test_comparing_runs(own, tmp_path):
+    shutil.copytree(own[0] / "run", tmp_path / "a")
+    shutil.copytree(own[0] / "run", tmp_path / "b")
+    found = done("compare", "a", "b", cwd=tmp_path)
+    assert "Ranked by" in found.out and "comparison.html" in found.out
+    page = (tmp_path / "comparison.html").read_bytes()
+    refused = langenode("compare", "a", "b", cwd=tmp_path)
+    assert refused.code == 2 and "not overwritten" in refused.err
+    assert (tmp_path / "comparison.html").read_bytes() == page
+    record = json.loads(done("compare", "a", "b", "--force", "--json", cwd=tmp_path).out)
+    assert [run["name"] for run in record["runs"]] == ["a", "b"] and record["page"] == "comparison.html"
+
+
+@pytest.fixture(scope="module")
+def alone(own, tmp_path_factory):
+    """The fit's file and nothing else of the run, new data, and the bands for them."""
+    folder = tmp_path_factory.mktemp("alone")
+    shutil.copy(own[0] / "run" / "fit.langenode", folder / "law.langenode")
+    table = frame(num=2, seed=1).assign(id=lambda t: t["id"].map({0: "a", 1: "b"}))
+    table.to_csv(folder / "new.csv", index=False)
+    found = done("predict", "law.langenode", "--data", "new.csv", "--json", cwd=folder)
+    return folder, table, json.loads(found.out)
+
+
+def bands_of(folder: Path, stem: str) -> xr.Dataset:
+    return xr.load_dataset(folder / f"{stem}.nc", engine="scipy")
+
+
+def test_a_fit_predicts_without_the_run_or_its_data(alone, own):
+    folder, table, found = alone
+    assert found["files"] == ["new-bands.nc", "new-bands.csv", "new-bands.png"]
+    assert (found["samples"], found["conditions"]) == (32, 2)
+    assert (folder / "new-bands.png").read_bytes().startswith(b"\x89PNG")
+    bands = bands_of(folder, "new-bands")
+    assert bands["outputs"].dims == ("sample", "condition", "time", "out")
+    assert [str(name) for name in bands["condition"].to_numpy()] == ["a", "b"]
+    written = pd.read_csv(folder / "new-bands.csv")
+    np.testing.assert_array_equal(written["condition"], table["id"])
+    np.testing.assert_array_equal(written["time"], table["t"])
+    np.testing.assert_array_equal(written["x_mean"], bands["mean"].to_numpy().ravel())
+    assert np.all(written["x_observation_05"] < written["x_observation_95"])
+    # The bands begin at the readings, to the precision of the arrays.
+    starts = table.loc[table["t"] == 0, "x"]
+    np.testing.assert_allclose(bands["outputs"].to_numpy()[:, :, 0, 0], np.tile(starts, (32, 1)), rtol=1e-6)
+    # So does the folder of a run whose data are gone.
+    bare = folder / "bare"
+    bare.mkdir(exist_ok=True)
+    for name in ("config.toml", "fit.langenode"):
+        shutil.copy(own[0] / "run" / name, bare)
+    done("predict", "bare", "--data", "new.csv", "--out", "again.nc", cwd=folder)
+    assert (folder / "again.csv").read_bytes() == (folder / "new-bands.csv").read_bytes()
+
+
+def as_csv(table: pd.DataFrame, folder: Path) -> str:
+    table.to_csv(folder / "new.csv", index=False)
+    return "new.csv"
+
+
+def as_parquet(table: pd.DataFrame, folder: Path) -> str:
+    table.to_parquet(folder / "new.parquet")
+    return "new.parquet"
+
+
+def as_folder(table: pd.DataFrame, folder: Path) -> str:
+    (folder / "new").mkdir()
+    for label, rows in table.groupby("id"):
+        rows.drop(columns="id").to_csv(folder / "new" / f"{label}.csv", index=False)
+    return "new"
+
+
+def starts_only(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(x=table["x"].where(table["t"] == 0))
+
+
+@pytest.mark.parametrize(
+    ("change", "write"),
+    [
+        (lambda table: table[["x", "force", "t", "id"]], as_csv),
+        (lambda table: table.assign(note="a word", other=np.arange(len(table)) ** 2), as_csv),
+        (starts_only, as_csv),
+        (starts_only, as_parquet),
+        (lambda table: table, as_folder),
+    ],
+    ids=["other order", "more columns", "starts only", "parquet", "folder"],
+)
+def test_new_data_in_any_dress_give_the_same_bands(alone, tmp_path, change, write):
+    folder, table, _ = alone
+    name = write(change(table), tmp_path)
+    done("predict", folder / "law.langenode", "--data", name, "--out", "bands", cwd=tmp_path)
+    assert (tmp_path / "bands.csv").read_bytes() == (folder / "new-bands.csv").read_bytes()
+
+
+def test_a_single_trajectory_needs_no_label_and_a_start_may_have_a_column(alone, tmp_path):
+    folder, table, _ = alone
+    single = table[table["id"] == "b"].drop(columns="id")
+    expected = bands_of(folder, "new-bands").isel(condition=1)
+    as_csv(single, tmp_path)
+    done("predict", folder / "law.langenode", "--data", "new.csv", "--out", "bands", cwd=tmp_path)
+    found = bands_of(tmp_path, "bands").isel(condition=0)
+    np.testing.assert_allclose(found["outputs"], expected["outputs"], rtol=1e-5)
+    as_csv(single.assign(x0=single["x"].iloc[0]).drop(columns="x"), tmp_path)
+    words = ("predict", folder / "law.langenode", "--data", "new.csv", "--initial", "x0", "--out", "started")
+    done(*words, cwd=tmp_path)
+    np.testing.assert_allclose(bands_of(tmp_path, "started")["outputs"], bands_of(tmp_path, "bands")["outputs"])
+
+
+def test_samples_and_seed_of_a_prediction(alone, tmp_path):
+    folder, table, _ = alone
+    as_csv(table, tmp_path)
+    words = ("predict", folder / "law.langenode", "--data", "new.csv", "--samples", "16")
+    done(*words, "--seed", "1", "--out", "one", cwd=tmp_path)
+    done(*words, "--seed", "2", "--out", "two", cwd=tmp_path)
+    one, two = (bands_of(tmp_path, stem)["outputs"].to_numpy() for stem in ("one", "two"))
+    assert one.shape == two.shape == (16, 2, 6, 1) and not np.array_equal(one, two)
+    refused = langenode(*words, "--seed", "2", "--out", "one", cwd=tmp_path)
+    assert refused.code == 2 and "not overwritten" in refused.err
+    np.testing.assert_array_equal(bands_of(tmp_path, "one")["outputs"], one)
+    done(*words, "--seed", "2", "--out", "one", "--force", cwd=tmp_path)
+    np.testing.assert_array_equal(bands_of(tmp_path, "one")["outputs"], two)
+
+
+# Failures (exit codes 2 and 3 are in test_badinput.py)
+
+
+def test_a_bug_of_ours_is_exit_code_1_and_shows_where(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("langenode.cli.work.check_data", broken)
+    found = langenode("check", "readings.csv")
+    assert found.code == 1 and "Traceback" in found.err and found.out == ""
+    assert found.err.splitlines()[-1] == "langenode: this is a bug of ours; please report the lines above"
+
+
+# Known faults: each of these is to lose its mark with the fault
+
+
+def test_the_method_that_is_said_is_the_one_that_is_used(own):
+    assert "method: gaussian-diagonal" in own[2].err
+
+
+def test_scaling_can_be_switched_off_as_the_starting_configuration_says(tmp_path):
+    frame().to_csv(tmp_path / "readings.csv", index=False)
+    plan = api.plan_file(tmp_path / "readings.csv", [parse_overrides(["scaling=none"])])
+    assert plan.config.scaling == "none"
+
+
+def test_a_configuration_survives_its_run_folder(tmp_path):
+    """What `existing_run` reads must be what was asked for, also where a default was switched off."""
+    from langenode.pipeline import Run, configure, existing_run
+    from langenode.progress import Reporter
+
+    quiet = Reporter(quiet=True)
+    for name, layer in (("paper", {"method": "paper"}), ("plain", {"sampler": {"layers": None}})):
+        config = configure("ou", [layer])
+        Run.start(tmp_path / name, config, quiet, force=False)
+        assert existing_run(tmp_path / name, quiet).config == config
+    assert RunFolder(tmp_path / "paper").config.exists()
