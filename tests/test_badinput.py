@@ -424,7 +424,7 @@ def test_damaged_runs(refused, tmp_path, monkeypatch, capsys, name, verb):
         folder.fit.write_bytes(b"earlier")
         folder.report.write_bytes(b"earlier")
         refused("fit", folder.path, "--force", says=name)
-        refused("report", folder.path, "--force", says=name)
+        refused("report", folder.path, "--force", says="fit.langenode")
 
 
 def test_damaged_metrics_are_input_too(tmp_path, monkeypatch, capsys):
