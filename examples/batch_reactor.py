@@ -17,14 +17,11 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from scipy.integrate import solve_ivp
 
 import langenode as ln
-
-matplotlib.use("Agg")  # draw to files; leave this line out in a notebook
-import matplotlib.pyplot as plt  # noqa: E402  (after the choice of a backend)
 
 # The maximum-likelihood fit that comes first ends in a line search, which goes further in 64 bits. Importing langenode
 # never changes JAX's settings, so this is ours to say.
@@ -87,7 +84,8 @@ for _ in range(NUM_BATCHES):
 units = {"time": "min", "temperature": "K", "A": "mol/L"}
 data = ln.Dataset.from_list(batches, input_names=["temperature"], output_names=["A", "absorbance"], units=units)
 train, valid, test = data.split(0.6, 0.15, 0.25, seed=SEED)
-print(f"{data}\n{train.num_trajectories} to train, {valid.num_trajectories} to validate, {test.num_trajectories} held out")
+print(data)
+print(f"{train.num_trajectories} to train, {valid.num_trajectories} to validate, {test.num_trajectories} held out")
 
 # %% [markdown]
 # ## The model: what is known, and a network for the rest
@@ -127,21 +125,29 @@ model = ln.NeuralODE(
     observation,
     num_hidden=2,
     log_noise=jnp.full(2, -3.0),  # the noise of the two readings is inferred with everything else
-    solver=ln.Heun(substeps=2),
 )
 
 # %% [markdown]
 # ## The fit
 #
 # A model as small as this one can have all its weights stochastic, so that the band of the loss is not too narrow.
+# Samples may be ten minutes apart, in which A halves: `largest_step` has the integrator (Heun's, of second order) take
+# smaller steps. With long ones its error would pass for a property of the reactor, and bias k.
 
 # %%
 options = {
+    "model": {"largest_step": 1.0},  # minutes
+    "mle": {"penalty": 1e-5},
     "sampler": {"num_steps": 8, "estimator": "sticking"},
-    "training": {"num_updates": 20 if QUICK else 500, "num_samples": 8 if QUICK else 32},
-    "mle": {"num_adam": 150 if QUICK else 500, "num_lbfgs": 60 if QUICK else 200, "penalty": 1e-5},
-    "predict": {"num_samples": 128 if QUICK else 1024},
+    "training": {"num_updates": 500, "num_samples": 32},
 }
+if QUICK:
+    options = {
+        "mle": {"num_adam": 400, "num_lbfgs": 0, "learning_rate": 0.03},
+        "sampler": {"num_steps": 2, "layers": [8]},
+        "training": {"num_updates": 10, "num_samples": 8},
+        "predict": {"num_samples": 128},
+    }
 fit = ln.fit(train, validation=valid, model=model, stochastic="all", seed=SEED, options=options)
 print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factor {fit.noise_factor:.2f}")
 
@@ -170,6 +176,9 @@ for k, (name, unit) in enumerate(zip(test.output_names, ("mol/L", "(absorbance)"
 #
 # `fit.sample` draws weights, and `fit.problem.partition.combine(model, weights)` puts a draw into the model: whatever
 # can be computed from the model has a band. First the rate constant, then the loss of B.
+#
+# One 90 % interval in ten misses, and with seed 0 that of k does, by a tenth of a percent: an exact fit to the readings
+# of A alone, without any network, is as low (0.0498). Other seeds give other errors of the readings; try some.
 
 # %%
 partition, fitted = fit.problem.partition, fit.problem.model
@@ -196,18 +205,17 @@ def band_of_loss(b, temperature):
 # We can only hope to know the loss where the batches have been: each curve ends at the largest B that the training
 # batches reached within 3 K of its temperature. (B is not measured by itself; we take it from the truth, for the plot.)
 #
-# **What to see:** the band holds the truth over the range of the data, is widest at high B, where few batches have been,
-# and bends as a saturating law does. Nobody told the network that it should.
+# **What to see:** the learned law bends as a saturating one does, though nobody told the network that it should. Its
+# band is narrow where many batches have been and wide at high B and 350 K, where few have; the truth lies in the band
+# or close to it. Beyond the ends of the curves it would be a guess.
 
 # %%
-paths = np.concatenate(
-    [
-        np.stack([truth(*train.attributes["program"][i], train.times[i])[:, 1], train.inputs[i, :, 0]], axis=1)
-        for i in range(train.num_trajectories)
-    ]
-)
+paths = []
+for (charge, first, last), times, inputs in zip(train.attributes["program"], train.times, train.inputs, strict=True):
+    paths.append(np.stack([truth(charge, first, last, times)[:, 1], inputs[:, 0]], axis=1))
+paths = np.concatenate(paths)
 figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.8), layout="constrained")
-within = []
+within, top = [], 0.0
 for temperature, colour in ((330.0, "#0072B2"), (340.0, "#009E73"), (350.0, "#D55E00")):
     reached = paths[np.abs(paths[:, 1] - temperature) < 3.0, 0].max()
     b = np.linspace(0.0, reached, 60)
@@ -216,10 +224,11 @@ for temperature, colour in ((330.0, "#0072B2"), (340.0, "#009E73"), (350.0, "#D5
     within.append((low <= exact) & (exact <= high))
     axes[2].fill_between(b, 1e3 * low, 1e3 * high, color=colour, alpha=0.3, lw=0)
     axes[2].plot(b, 1e3 * middle, color=colour, lw=1.3, label=f"{temperature:.0f} K: median, 90 % band")
+    top = max(top, 1e3 * max(high.max(), exact.max()))
     axes[2].plot(b, 1e3 * exact, "k--", lw=1.0, label="truth" if temperature == 350.0 else None)
 print(f"the 90 % band of the loss holds the truth at {100 * np.mean(np.concatenate(within)):.0f} % of the points drawn")
-axes[2].set(title="the unknown loss of B", xlabel="B (mol/L)", ylabel="loss (mmol/(L min))", ylim=(0, None))
-axes[2].legend(frameon=False)
+axes[2].set(title="the unknown loss of B", xlabel="B (mol/L)", ylabel="loss (mmol/(L min))", ylim=(0, 1.45 * top))
+axes[2].legend(frameon=False, loc="upper left")
 
 colours = ("#0072B2", "#D55E00", "#009E73")
 for k, (axis, label) in enumerate(zip(axes, ("A (mol/L)", "absorbance (1)"), strict=False)):
@@ -229,7 +238,7 @@ for k, (axis, label) in enumerate(zip(axes, ("A (mol/L)", "absorbance (1)"), str
         _, first, last = test.attributes["program"][i]
         axis.plot(test.times[i], test.outputs[i, :, k], "o", color=colour, ms=3.5, mec="k", mew=0.5,
                   label=f"batch {test.unit_names[i]}, {first:.0f} to {last:.0f} K")  # fmt: skip
-    axis.set(title="held-out batches: readings, mean, 90 % band", xlabel="time (min)", ylabel=label, ylim=(0, None))
+    axis.set(title="held out: mean and 90 % band", xlabel="time (min)", ylabel=label, ylim=(0, None))
 axes[0].legend(frameon=False)
 figure.savefig(OUT / "batch_reactor.png", dpi=150)
 print(f"figure: {OUT / 'batch_reactor.png'}")

@@ -13,14 +13,11 @@ import os
 from pathlib import Path
 
 import jax
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 from scipy.integrate import solve_ivp
 
 import langenode as ln
-
-matplotlib.use("Agg")  # draw to files; leave this line out in a notebook
-import matplotlib.pyplot as plt  # noqa: E402  (after the choice of a backend)
 
 # The maximum-likelihood fit that comes first ends in a line search, which goes further in 64 bits. Importing langenode
 # never changes JAX's settings, so this is ours to say. (The sampler itself runs in 32 bits all the same.)
@@ -39,7 +36,7 @@ OUT.mkdir(parents=True, exist_ok=True)
 # a trajectory is not known, leave `initial` out: its first reading serves; see forced_oscillator.py.)
 
 # %%
-NUM_ENCLOSURES, NUM_COUNTS, YEARS = 30, 30, 12.0
+NUM_ENCLOSURES, NUM_COUNTS, YEARS = 20 if QUICK else 30, 30, 12.0
 NOISE = np.array([0.10, 0.10])  # standard deviation of a count, hundreds of animals
 MISSING = 0.15
 
@@ -63,26 +60,29 @@ for start in starts:
 units = {"time": "years", "prey": "hundreds", "predators": "hundreds"}
 data = ln.Dataset.from_list(enclosures, output_names=["prey", "predators"], units=units)
 train, valid, test = data.split(0.6, 0.15, 0.25, seed=SEED)
-print(f"{data}\n{train.num_trajectories} to train, {valid.num_trajectories} to validate, {test.num_trajectories} held out")
+print(data)
+print(f"{train.num_trajectories} to train, {valid.num_trajectories} to validate, {test.num_trajectories} held out")
 
 # %% [markdown]
 # ## The fit
 #
-# Nothing needs to be chosen. The validation enclosures decide between the kinds of model, and widen the noise if new
-# enclosures scatter more than those that were fitted (the noise factor).
+# Nothing needs to be chosen. The validation enclosures decide between the kinds of model, and with the training ones
+# they calibrate the noise: its factor grows where new enclosures scatter more than those that were fitted.
 
 # %%
 options = {}
 if QUICK:
     options = {
         "model": {"kind": "state", "largest_step": 0.05},
-        "mle": {"num_adam": 150, "num_lbfgs": 60},
-        "training": {"num_updates": 20, "num_samples": 8},
+        "mle": {"num_adam": 300, "num_lbfgs": 0, "learning_rate": 0.03},
+        "sampler": {"num_steps": 2, "layers": [8]},
+        "training": {"num_updates": 10, "num_samples": 8},
         "predict": {"num_samples": 128},
     }
 fit = ln.fit(train, validation=valid, seed=SEED, options=options)
 print(fit)
-print(f"kind of model kept: {fit.config.model.kind}; trained in {fit.seconds:.0f} s; noise factor {fit.noise_factor:.2f}")
+kind = fit.config.model.model_dump()["kind"]
+print(f"model kept: {kind}; trained in {fit.seconds:.0f} s; noise factor {fit.noise_factor:.2f}")
 
 # %% [markdown]
 # ## A fit is one file
@@ -120,13 +120,14 @@ for k, name in enumerate(test.output_names):
 # %%
 fine = np.linspace(0.0, YEARS, 121)
 shown = test.select(slice(0, 3))
+stocked = np.asarray(shown.initial)
 empty = np.full((shown.num_trajectories, len(fine), 2), np.nan)
-curves = fit.predict(ln.Dataset.from_arrays(fine, empty, initial=shown.initial, output_names=data.output_names))
+curves = fit.predict(ln.Dataset.from_arrays(fine, empty, initial=stocked, output_names=data.output_names))
 
 colours = {"prey": "#0072B2", "predators": "#D55E00"}
 figure, axes = plt.subplots(1, shown.num_trajectories, figsize=(12, 3.6), sharey=True, layout="constrained")
 for i, axis in enumerate(axes):
-    exact = truth(shown.initial[i], fine)
+    exact = truth(stocked[i], fine)
     for k, (name, colour) in enumerate(colours.items()):
         low, high = curves["observation_quantiles"].isel(condition=i, out=k).sel(level=[0.05, 0.95]).to_numpy()
         axis.fill_between(fine, low, high, color=colour, alpha=0.25, lw=0, label=f"{name}: 90 % band of counts")
