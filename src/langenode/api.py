@@ -88,7 +88,8 @@ class Fit:
     def to_arviz(self, data: Dataset | None = None, *, num_samples: int = 1000, seed: int | None = None) -> Any:
         """An arviz InferenceData: `posterior`, and with `data` also predictions and observations.
 
-        With the training data of a posterior or tempered fit there is a `log_likelihood` too, a value an observed cell.
+        For a posterior or tempered fit there is a `log_likelihood` too, a value an observed cell (give the training
+        data for `az.loo`). Weights, and `log_noise` among them, are in the fit's scaled units.
         """
         try:
             import arviz as az
@@ -212,9 +213,11 @@ def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tup
     # Long gaps between readings are cut as for our own models; in the data's own unit of time.
     step = {"largest_step": LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
-    if target != "population" and "noise" not in asked and getattr(model, "log_noise", None) is not None:
-        layer["noise"] = {"kind": "inferred", "calibrate": target == "posterior"}
-    config = resolve(Config, layer, asked)
+    # As for our own models, but all weights vary unless told otherwise, and noise is inferred where it has a place.
+    below = own.defaults(asked.get("method", "langevin"), target) | {"stochastic": "all"}
+    if getattr(model, "log_noise", None) is None:
+        below.pop("noise", None)
+    config = resolve(Config, below, layer, asked)
     if config.noise.kind == "inferred" and getattr(model, "log_noise", None) is None:
         raise ConfigError(
             "inferred noise is a weight of the model; yours has no log_noise; give it one, e.g. NeuralODE(..., "
