@@ -126,7 +126,7 @@ class Fit:
         self, data: Dataset, num_samples: int | None, seed: int | None
     ) -> tuple[Prediction, np.ndarray, Dataset]:
         self._check_columns(data)
-        prepared = self._prepared(data)
+        prepared = self.prepared(data)
         num = self.config.predict.num_samples if num_samples is None else num_samples
         options: dict[str, Any] = {"scaling": self.scaling, "largest_step": self.config.model.largest_step}
         prediction = predict(self.problem, prepared, num, key=self._key(seed), **options)
@@ -134,7 +134,8 @@ class Fit:
         noisy = observable(self.problem, prediction, scaling=self.scaling, factor=self.noise_factor, rng=rng)
         return prediction, noisy, prepared
 
-    def _prepared(self, data: Dataset) -> Dataset:
+    def prepared(self, data: Dataset) -> Dataset:
+        """The data as they are predicted: told apart by their starts, which are known and masked among the outputs."""
         if self.config.target != "population" and data.num_conditions < data.num_trajectories:
             data = separate_by_start(data)
         return own.prepare(data, self.config) if isinstance(self.config, own.OwnConfig) else data

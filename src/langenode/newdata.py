@@ -8,11 +8,11 @@ import numpy as np
 
 from langenode.api import Fit, load_fit
 from langenode.bands import LEVELS, bands_csv
-from langenode.data import Columns, DataError, Reading, read_data
+from langenode.data import Columns, DataError, Dataset, Reading, read_data
 from langenode.runfolder import RunFolderError, write_together
 
 # A picture shows the first so many conditions.
-MOST_PANELS = 6
+MOST_PANELS = 4
 
 
 def predict_file(
@@ -34,7 +34,8 @@ def predict_file(
     fit = load_fit(fit_path)
     reading = _read(fit, data_path, columns)
     bands = fit.predict(reading.data, num_samples=num_samples, seed=seed)
-    contents = (bytes(bands.to_netcdf(engine="scipy")), bands_csv(bands).encode(), _picture(bands))
+    picture = _picture(bands, fit.prepared(reading.data))
+    contents = (bytes(bands.to_netcdf(engine="scipy")), bands_csv(bands).encode(), picture)
     write_together(dict(zip(paths, contents, strict=True)))
     sizes = {"conditions": int(bands.sizes["condition"]), "samples": int(bands.sizes["sample"])}
     return {**sizes, "files": [str(path) for path in paths]}
@@ -56,11 +57,14 @@ def _read(fit: Fit, path: Path, columns: Mapping[str, Any]) -> Reading:
         return read_data(path, outputs_may_be_absent=True)  # a file of ours says itself what its columns are
 
 
-def _picture(bands: Any) -> bytes:
+def _picture(bands: Any, data: Dataset) -> bytes:
+    """The first conditions with their bands, and the readings of the new data where it has any."""
     import io
 
     from langenode import plots
 
+    members = data.replicates()
+    readings = np.where(members.mask, members.outputs, np.nan)
     panels = []
     for index in range(min(MOST_PANELS, bands.sizes["condition"])):
         own = slice(int(bands["length"][index]))
@@ -68,8 +72,8 @@ def _picture(bands: Any) -> bytes:
         ends = quantiles[[LEVELS.index(0.05), LEVELS.index(0.95)]]
         model = bands["outputs"].to_numpy()[:, index, own]
         times = bands["times"].to_numpy()[index, own]
-        nothing = np.full((1, *model.shape[1:]), np.nan)
-        panels.append(plots.BandPanel(str(bands["condition"].to_numpy()[index]), times, model, ends, nothing))
+        name = str(bands["condition"].to_numpy()[index])
+        panels.append(plots.BandPanel(name, times, model, ends, readings[:, index, own]))
     figure = plots.prediction_bands(panels, time_label="time", output_labels=[str(n) for n in bands["out"].to_numpy()])
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")

@@ -203,7 +203,8 @@ def prediction_bands(panels: Sequence[BandPanel], *, time_label: str, output_lab
             _band(axis, panel.times, panel.observable[..., k], 0.22, "90 % of observations")
             _band(axis, panel.times, panel.model[..., k], 0.5, "90 % of the model")
             axis.plot(panel.times, panel.model[..., k].mean(0), color=OURS, lw=1.2, label="mean")
-            for number, member in enumerate(panel.data[:20, :, k]):
+            seen = [member for member in panel.data[:20, :, k] if np.isfinite(member).any()]
+            for number, member in enumerate(seen):
                 axis.plot(panel.times, member, ".", color=DATA, ms=4, label="data" if number == 0 else None)
         axes[k, 0].set_ylabel(_short(label))
     for axis, panel in zip(axes[0], panels, strict=True):
