@@ -31,7 +31,6 @@ from langenode.runfolder import write_bytes
 
 # The experiment whose model is the user's own code: a file of it can only be read with that model at hand.
 USER_MODEL = "user model"
-LARGEST_STEP = 0.02  # of the longest duration
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +43,6 @@ class Fit:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     noise_factor: float = 1.0
-    has_user_model: bool = False
     columns: Columns = dataclasses.field(default_factory=Columns)
     history: np.ndarray | None = None  # (update, [loss, data term, KL]); None where it came from a file
     seconds: float | None = None
@@ -75,14 +73,8 @@ class Fit:
 
     def save(self, path: str | Path) -> None:
         """Write one .langenode file: whole or not at all."""
-        header = {
-            "scaling": self.scaling.to_dict(),
-            "noise_factor": self.noise_factor,
-            "input_names": list(self.input_names),
-            "output_names": list(self.output_names),
-            "has_user_model": self.has_user_model,
-            "columns": {part: value for part, value in self.columns._asdict().items() if value is not None},
-        }
+        names = (self.input_names, self.output_names)
+        header = assembly.fit_header(self.scaling, self.noise_factor, *names, self.columns._asdict())
         write_bytes(Path(path), assembly.fit_bytes(self.problem, self.config, header))
 
     def to_arviz(self, data: Dataset | None = None, *, num_samples: int = 1000, seed: int | None = None) -> Any:
@@ -208,11 +200,10 @@ def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> own.OwnCo
 
 def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tuple[Experiment, Config]:
     """The user's model as an experiment; it sees the data in their own units unless scaling is asked for."""
-    replicates = int(np.median(np.bincount(data.condition)))
-    target = asked.get("target") or ("population" if replicates >= own.FEWEST_REPLICATES else "posterior")
+    target = asked.get("target") or ("population" if own.has_replicates(data) else "posterior")
     duration = float((data.times[:, -1] - data.times[:, 0]).max())
     # Long gaps between readings are cut as for our own models; in the data's own unit of time.
-    step = {"largest_step": LARGEST_STEP * duration} if duration > 0 else {}
+    step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
     # As for our own models, but all weights vary unless told otherwise, and noise is inferred where it has a place.
     below = own.defaults(asked.get("method", "langevin"), target) | {"stochastic": "all"}
@@ -250,7 +241,6 @@ def _fit(
         input_names=train_data.input_names,
         output_names=train_data.output_names,
         noise_factor=factor,
-        has_user_model=experiment.name == USER_MODEL,
         history=np.asarray(state.history)[: int(state.step)],
         seconds=result.seconds,
         num_skipped=int(state.skipped),
@@ -286,7 +276,6 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
         input_names=tuple(header["input_names"]),
         output_names=tuple(header["output_names"]),
         noise_factor=header["noise_factor"],
-        has_user_model=has_user_model,
         columns=Columns(**columns),
     )
 

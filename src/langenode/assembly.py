@@ -1,5 +1,6 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -298,6 +299,23 @@ def train_settings(config: Config) -> TrainSettings:
         block=options.block,
         patience=options.patience,
     )
+
+
+def fit_header(
+    scaling: Scaling,
+    noise_factor: float,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    columns: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a fit file says beside its weights and configuration: units, names, and the columns they were read from."""
+    return {
+        "scaling": scaling.to_dict(),
+        "noise_factor": noise_factor,
+        "input_names": list(input_names),
+        "output_names": list(output_names),
+        "columns": {part: names for part, names in columns.items() if names is not None},
+    }
 
 
 def fit_bytes(problem: Problem, config: Config, header: dict[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from langenode.runfolder import RunFolder, RunFolderError
+from langenode.runfolder import RunFolder, RunFolderError, read_record
 
 # Lower is better in all of them.
 SCORES = {
@@ -67,26 +67,6 @@ def read_metrics(folder: RunFolder) -> dict[str, Any]:
     if not folder.metrics.is_file():
         raise RunFolderError(f"a run must be evaluated first; {folder.path} has no metrics.json; {remedy}")
     return read_record(folder.metrics, remedy=f"{remedy} --force")
-
-
-def read_record(path: Path, *, remedy: str = "delete it, or make the run again") -> dict[str, Any]:
-    """A JSON file that holds a mapping; empty where there is no file."""
-    found = read_json(path, remedy=remedy)
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise RunFolderError(f"{path.name} must hold a JSON object; {path} holds another value; {remedy}")
-    return found
-
-
-def read_json(path: Path, *, remedy: str) -> Any:
-    """A JSON file; None where there is none."""
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"{path.name} must be JSON; {path} is damaged ({error}); {remedy}") from None
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

@@ -12,20 +12,14 @@ from langenode._types import PRNGKeyArray
 from langenode.assembly import Streams
 from langenode.data import Dataset
 from langenode.experiments import Results, Splits
+from langenode.experiments.own import has_replicates
 from langenode.inference import log_weights
 from langenode.likelihood import Likelihood
 from langenode.models import num_parameters
 from langenode.predictive import Prediction, observable, predict, with_noise
 from langenode.problem import Problem, TrajectoryView, view
 
-# With fewer members a condition's marginal law cannot be told from another.
-FEWEST_MEMBERS = 5
 MOST_CORRELATED = 16
-
-
-def has_population(data: Dataset) -> bool:
-    """Whether conditions have members enough for distances between laws."""
-    return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_MEMBERS
 
 
 def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
@@ -36,9 +30,9 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     }
     found["problem"] = _problem_size(results.problem, splits)
     found["w1"] = found["w1_held_out"] = None
-    if has_population(splits.train):
+    if has_replicates(splits.train):
         found["w1"] = _w1(results, splits.train, keys)
-    if has_population(splits.test):
+    if has_replicates(splits.test):
         found["w1_held_out"] = _w1(results, splits.test, keys) | {"data": _data_w1(splits)}
     found |= _held_out_scores(results)
     found["noise_factor"] = results.noise_factor

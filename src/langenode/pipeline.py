@@ -21,15 +21,15 @@ import numpy as np
 
 from langenode import _version, assembly, evaluation, fitfile, metrics, report, runfiles, verdict
 from langenode.assembly import Prepared
-from langenode.comparison import read_record
 from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Drawing, Experiment, Results, Splits
+from langenode.experiments.own import has_replicates
 from langenode.inference import FitResult, TrainState, initial_state, train
 from langenode.predictive import Prediction, observable, predict, sample_weights
 from langenode.problem import Problem
 from langenode.progress import Reporter
-from langenode.runfolder import RunFolder, RunFolderError, write_bytes, write_json, write_text
+from langenode.runfolder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
 
 Stage = Literal["simulate", "fit", "predict", "evaluate", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -76,8 +76,8 @@ class Run:
 
     def redo(self, stage: Stage) -> None:
         """Do a stage again. Its results are replaced, and what was made from them removed, only once it is done."""
-        for earlier in STAGES[: STAGES.index(stage)][-1:]:
-            self.complete(earlier)
+        if stage != STAGES[0]:
+            self.complete(STAGES[STAGES.index(stage) - 1])
         if stage == "fit":
             self.folder.checkpoint.unlink(missing_ok=True)
             self.config, self._is_refitting = self._asked, True
@@ -112,7 +112,9 @@ class Run:
             header = self._header(other, scaling, data.train, 1.0)
             write_bytes(self.folder.companion, assembly.fit_bytes(other.problem, companion, header))
         rows = np.asarray(result.state.history)[: int(result.state.step)]
-        runfiles.write_history(self.folder.history, rows, np.asarray(result.state.validation), self._block())
+        runfiles.write_history(
+            self.folder.history, rows, np.asarray(result.state.validation), self.config.training.block
+        )
         self._record(fit=result.seconds)
         factor = assembly.calibrated_noise_factor(self.config, result.problem, data)
         header = self._header(result, scaling, data.train, factor)
@@ -228,14 +230,8 @@ class Run:
             "asked": self.config.training.num_updates,
             "skipped": int(state.skipped),
         }
-        return {
-            "scaling": scaling.to_dict(),
-            "noise_factor": factor,
-            "training": training,
-            "input_names": list(train.input_names),
-            "output_names": list(train.output_names),
-            "columns": self._read_provenance().get("columns", {}),
-        }
+        names, columns = (train.input_names, train.output_names), self._read_provenance().get("columns", {})
+        return assembly.fit_header(scaling, factor, *names, columns) | {"training": training}
 
     def _draw(self, drawings: Mapping[str, Drawing]) -> None:
         """The figures, and an index with the words beside them."""
@@ -309,9 +305,6 @@ class Run:
         """The same noise for the stored bands and for the scores."""
         return np.random.default_rng(self.config.seed)
 
-    def _block(self) -> int:
-        return self.config.training.block
-
     def _read_provenance(self) -> dict[str, Any]:
         return read_record(self.folder.provenance)
 
@@ -331,7 +324,7 @@ class _Watch:
         self.run, self.train, self.scaling, self.checkpoint = run, train, scaling, checkpoint
         options = run.config.training
         marks = np.unique(np.geomspace(options.block, options.num_updates, NUM_CONVERGENCE_POINTS).astype(int))
-        self.marks = [int(mark) for mark in marks] if evaluation.has_population(train) else []
+        self.marks = [int(mark) for mark in marks] if has_replicates(train) else []
         self.last_save = time.monotonic()
 
     def __call__(self, state: TrainState, progress: Any, problem: Problem) -> None:

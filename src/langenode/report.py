@@ -14,8 +14,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from langenode._version import __version__
-from langenode.comparison import read_config, read_json, read_metrics, read_record
-from langenode.runfolder import RunFolder, RunFolderError, write_text
+from langenode.comparison import read_config, read_metrics
+from langenode.runfolder import RunFolder, RunFolderError, read_json, read_record, write_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -185,3 +185,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
+
+
+def read_record(path: Path, *, remedy: str = "delete it, or make the run again") -> dict[str, Any]:
+    """A JSON file that holds a mapping; empty where there is no file."""
+    found = read_json(path, remedy=remedy)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise RunFolderError(f"{path.name} must hold a JSON object; {path} holds another value; {remedy}")
+    return found
+
+
+def read_json(path: Path, *, remedy: str) -> Any:
+    """A JSON file; None where there is none."""
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"{path.name} must be JSON; {path} is damaged ({error}); {remedy}") from None

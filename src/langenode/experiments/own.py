@@ -30,8 +30,7 @@ from langenode.models import NeuralODE, generic_model, make_solver
 NAME = "own"
 # A population's law needs several members; with fewer, one model and the noise about it are all that can be learned.
 FEWEST_REPLICATES = 5
-# More trajectories than this are taken in random batches.
-LARGEST_FULL_BATCH = 256
+LARGEST_STEP = 0.02  # of the longest duration
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -63,7 +62,7 @@ class OwnModel(ModelConfig):
     kind: Literal["auto", "state", "hidden", "observation"] = "auto"
     num_hidden: Count = 2
     layers: tuple[Count, ...] = (16,)
-    largest_step: Annotated[float, Field(gt=0)] | None = 0.02
+    largest_step: Annotated[float, Field(gt=0)] | None = LARGEST_STEP
     num_inputs: int = Field(default=0, ge=0)
     num_outputs: Count = 1
     num_known: int = Field(default=1, ge=0)
@@ -97,18 +96,23 @@ def columns_of(config: OwnConfig) -> Columns:
     return Columns(**{name: getattr(config.data, name) for name in Columns._fields})
 
 
+def has_replicates(data: Dataset) -> bool:
+    """Whether conditions have members enough to tell one law of trajectories from another."""
+    return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_REPLICATES
+
+
 def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     """What to do with these data, given what the user asked for (`target` and `data.separate`, if at all)."""
     check_fittable(data)
     separate, replicates_choice = _replicates(data, asked)
-    count = int(np.median(np.bincount(data.condition)))
-    is_population = not separate and (count >= FEWEST_REPLICATES or (data.has_crossed_units and data.num_units >= 5))
+    is_crossed = data.has_crossed_units and data.num_units >= FEWEST_REPLICATES
+    is_population = not separate and (has_replicates(data) or is_crossed)
     target = asked.get("target") or ("population" if is_population else "posterior")
     layer = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
     choices = [
         *replicates_choice,
         _start_choice(data),
-        _target_choice(target, "target" in asked, is_population, count),
+        _target_choice(target, "target" in asked, is_population, data),
         _asked_choice("method", asked.get("method"), "langevin", "the learned Langevin sampler, with a short chain"),
         _asked_choice("stochastic", asked.get("stochastic"), "last_layer", "there the sampler can be checked"),
     ]
@@ -134,8 +138,8 @@ def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Cho
     told = asked.get("data", {})
     if "separate" in told:
         return bool(told["separate"]), []
-    has_replicates = data.num_conditions < data.num_trajectories
-    if not has_replicates or told.get("condition") or starts_agree(data):
+    is_shared = data.num_conditions < data.num_trajectories
+    if not is_shared or told.get("condition") or starts_agree(data):
         return False, []
     why = "they have equal times and inputs but start in different places, so each is predicted from its own start"
     return True, [Choice("replicates", "none: every trajectory is a condition", why)]
@@ -152,11 +156,12 @@ def _asked_choice(what: str, asked: str | None, otherwise: str, why: str) -> Cho
     return Choice(what, otherwise, why) if asked is None else Choice(what, asked, "asked for")
 
 
-def _target_choice(target: str, is_asked: bool, is_population: bool, count: int) -> Choice:
+def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset) -> Choice:
     if is_asked:
         return Choice("target", target, "asked for")
     if is_population:
-        return Choice("target", target, f"conditions have {count} trajectories: the spread between them is learned")
+        count = data.num_trajectories / data.num_conditions
+        return Choice("target", target, f"a condition has {count:.3g} trajectories: the spread between them is learned")
     why = "one law for all trajectories, and noise about it whose size is inferred"
     return Choice("target", target, f"there are too few replicates to learn a spread between specimens: {why}")
 
