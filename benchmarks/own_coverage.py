@@ -110,7 +110,7 @@ def fit(name: str, seed: int, folder: Path) -> str:
     kind = next(choice["chosen"] for choice in found["choices"] if choice["what"] == "kind of model")
     error = max(found["rmse_over_std"].values())
     cells = [name, seed, kind, f"{error:.3f}", f"{100 * found['coverage']['50']:.0f} %"]
-    cells += [f"{100 * found['coverage']['90']:.0f} %", f"{found['noise_factor']:.2f}"]
+    cells += [f"{100 * found['coverage']['90']:.0f} %", " ".join(f"{f:.2f}" for f in found["noise_factor"].values())]
     cells += [f"{found['posterior']['relative_ess']:.2g}", found["verdict"]["level"]]
     cells.append(f"{sum(found['seconds'].values()):.0f}")
     return "| " + " | ".join(map(str, cells)) + " |"

@@ -149,7 +149,7 @@ if QUICK:
         "predict": {"num_samples": 128},
     }
 fit = ln.fit(train, validation=valid, model=model, stochastic="all", seed=SEED, options=options)
-print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factor {fit.noise_factor:.2f}")
+print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factors {np.round(fit.noise_factor, 2)}")
 
 # %% [markdown]
 # A file never carries code: to read the fit again, give a model of the same structure. Its weights do not matter.

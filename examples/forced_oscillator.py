@@ -103,7 +103,7 @@ fits = {}
 if not QUICK:
     fits["no hidden state"] = ln.fit(train, validation=valid, seed=SEED, options=settings("state", 100))
 fits["hidden state"] = fit = ln.fit(train, validation=valid, seed=SEED, options=settings("hidden", 500))
-print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factor {fit.noise_factor:.2f}")
+print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factor {fit.noise_factor[0]:.2f}")
 
 # %% [markdown]
 # ## Under forces that were held out

@@ -82,7 +82,7 @@ if QUICK:
 fit = ln.fit(train, validation=valid, seed=SEED, options=options)
 print(fit)
 kind = fit.config.model.model_dump()["kind"]
-print(f"model kept: {kind}; trained in {fit.seconds:.0f} s; noise factor {fit.noise_factor:.2f}")
+print(f"model kept: {kind}; trained in {fit.seconds:.0f} s; noise factors {np.round(fit.noise_factor, 2)}")
 
 # %% [markdown]
 # ## A fit is one file

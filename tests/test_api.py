@@ -129,7 +129,7 @@ def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     stored = np.concatenate([found["posterior"][n].to_numpy()[0].reshape(40, -1) for n in found["posterior"]], axis=1)
     np.testing.assert_array_equal(stored, weights)
     # The density of the first scored cell, by hand.
-    scale = fit.noise_factor * np.exp(weights[:, -1]) * fit.scaling.output_scale[0]
+    scale = fit.noise_factor[0] * np.exp(weights[:, -1]) * fit.scaling.output_scale[0]
     error = (test.outputs[0, 1, 0] - bands["outputs"].to_numpy()[:, 0, 1, 0]) / scale
     expected = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(found["log_likelihood"]["outputs"][0, :, 0], expected, rtol=1e-5)

@@ -22,7 +22,7 @@ RANKS = {
     0: ("_types", "_version", "mechanics", "config"),
     1: ("data", "priors", "partition", "metrics", "diagnostics", "posteriors"),
     2: ("models", "likelihood", "targets", "simulators", "plots"),
-    3: ("mle", "problem", "predictive", "inference", "baselines", "parallel"),
+    3: ("mle", "problem", "predictive", "calibration", "inference", "baselines", "parallel"),
     4: (
         "fitfile",
         "experiments",
@@ -47,6 +47,7 @@ SIDEWAYS = {
     "metrics": {"diagnostics"},
     "targets": {"likelihood"},
     "predictive": {"problem"},
+    "calibration": {"problem", "predictive"},
     "inference": {"mle", "problem"},
     "baselines": {"mle", "problem"},
     "runfiles": {"runfolder", "bands"},

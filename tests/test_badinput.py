@@ -121,7 +121,7 @@ def _fit_bytes(config):
     model = assembly.untrained(own.EXPERIMENT, config)
     problem = assembly.assemble(config, model, prepared.train, scaling)
     columns = {"trajectory": "run", "time": "t", "inputs": ["force"], "outputs": ["x", "v"], "initial": []}
-    header = {"scaling": scaling.to_dict(), "noise_factor": 1.0, "columns": columns}
+    header = {"scaling": scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
     return assembly.fit_bytes(problem, config, header | {key: list(value) for key, value in names.items()})
 
 

@@ -112,9 +112,11 @@ def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
     with xr.open_dataset(run.folder.predictions, engine="scipy") as stored:
         mean, outputs = np.asarray(stored["mean"])[0, :, 0], np.asarray(stored["outputs"])
     assert np.abs(mean - test.outputs[:, :, 0].mean(0)).max() < 0.2 * np.ptp(test.outputs)
-    assert run.scaling().output_scale[0] == pytest.approx(run.splits().train.outputs.std(), rel=1e-9)
+    scaling = run.rule().scaling
+    assert scaling is not None
+    assert scaling.output_scale[0] == pytest.approx(run.splits().train.outputs.std(), rel=1e-9)
     sigma = fitfile.read_header(run.folder.fit)["noise_sigma"]
-    np.testing.assert_allclose(run.scaling().unscale_spread(np.asarray(sigma)), 0.05, rtol=1e-6)
+    np.testing.assert_allclose(scaling.unscale_spread(np.asarray(sigma)), 0.05, rtol=1e-6)
     assert outputs[:, 0, -1, 0].std() < 0.1
 
 

@@ -25,7 +25,7 @@ from langenode.experiments import EXPERIMENTS, Experiment, own
 from langenode.inference import TrainState, train
 from langenode.partition import Where
 from langenode.posteriors import cast
-from langenode.predictive import Prediction, noise_scales, observable, predict, sample_weights, weights_key
+from langenode.predictive import Prediction, Rule, noise_scales, observable, predict, sample_weights, weights_key
 from langenode.problem import Problem
 from langenode.runfolder import write_bytes
 
@@ -42,7 +42,7 @@ class Fit:
     scaling: Scaling
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    noise_factor: float = 1.0
+    noise_factor: np.ndarray  # (out,), on the noise that was inferred, for calibrated bands
     columns: Columns = dataclasses.field(default_factory=Columns)
     history: np.ndarray | None = None  # (update, [loss, data term, KL]); None where it came from a file
     seconds: float | None = None
@@ -105,14 +105,22 @@ class Fit:
             "observed_data": {"outputs": members.outputs[trajectory, condition, time, out]},
         }
         if self.config.target != "population":
-            scale = self.scaling.unscale_spread(self._noise(prediction))[:, out]
-            error = (groups["observed_data"]["outputs"] - prediction.outputs[cells]) / scale
+            scale = self.rule.unscaled_noise(noise_scales(self.problem, prediction.weights))[:, out]
+            outputs = self._from_known_starts(prepared, num_samples, seed)[cells]
+            error = (groups["observed_data"]["outputs"] - outputs) / scale
             density = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
             groups["log_likelihood"] = {"outputs": density[None]}
         return groups
 
-    def _noise(self, prediction: Prediction) -> np.ndarray:
-        return self.noise_factor * noise_scales(self.problem, prediction.weights)
+    def _from_known_starts(self, prepared: Dataset, num_samples: int, seed: int | None) -> np.ndarray:
+        """Outputs as the likelihood has them: it takes a trajectory's start as known."""
+        rule = self.rule._replace(starts_at_reading=False)
+        return predict(self.problem, prepared, num_samples, rule, key=self._key(seed)).outputs
+
+    @property
+    def rule(self) -> Rule:
+        """How this fit predicts: units, grid and noise."""
+        return assembly.prediction_rule(self.config, self.scaling, self.noise_factor)
 
     def _predict(
         self, data: Dataset, num_samples: int | None, seed: int | None
@@ -120,10 +128,9 @@ class Fit:
         self._check_columns(data)
         prepared = self.prepared(data)
         num = self.config.predict.num_samples if num_samples is None else num_samples
-        options: dict[str, Any] = {"scaling": self.scaling, "largest_step": self.config.model.largest_step}
-        prediction = predict(self.problem, prepared, num, key=self._key(seed), **options)
+        prediction = predict(self.problem, prepared, num, self.rule, key=self._key(seed))
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
-        noisy = observable(self.problem, prediction, scaling=self.scaling, factor=self.noise_factor, rng=rng)
+        noisy = observable(self.problem, prediction, self.rule, rng=rng)
         return prediction, noisy, prepared
 
     def prepared(self, data: Dataset) -> Dataset:
@@ -275,7 +282,7 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
         scaling=Scaling.from_dict(header["scaling"]),
         input_names=tuple(header["input_names"]),
         output_names=tuple(header["output_names"]),
-        noise_factor=header["noise_factor"],
+        noise_factor=np.asarray(header["noise_factor"], float),
         columns=Columns(**columns),
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from langenode import _version, fitfile, targets
 from langenode._types import PRNGKeyArray
+from langenode.calibration import noise_factor
 from langenode.config import Config
 from langenode.data import Dataset, Scaling, refine
 from langenode.experiments import Experiment
@@ -18,7 +19,7 @@ from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_
 from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference
 from langenode.partition import Partition, Where
 from langenode.posteriors import AbstractVariational, Reference, bottleneck, cast, gaussian, langevin, paper_langevin
-from langenode.predictive import noise_factor, noise_scales
+from langenode.predictive import Rule, noise_scales
 from langenode.priors import GaussianPrior
 from langenode.problem import Problem, Target, View, view
 
@@ -139,12 +140,28 @@ def _can_validate(problem: Problem) -> bool:
     return problem.likelihood is not None and problem.likelihood.sigma is None
 
 
-def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> float:
-    """By how much predictions' noise must change, where the configuration asks for it; else 1."""
+def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> np.ndarray:
+    """By how much predictions' noise must change, an output, where the configuration asks for it; else 1."""
     if not config.noise.calibrate or config.target != "posterior" or data.validation is None:
-        return 1.0
-    key = Streams.of(config.seed).evaluation
-    return noise_factor(problem, data.train, data.validation, config.predict.num_samples, key=key)
+        return np.ones(data.train.num_outputs)
+    return noise_factor(
+        problem,
+        data.train,
+        data.validation,
+        config.predict.num_samples,
+        starts_at_reading=_starts_at_reading(config),
+        key=Streams.of(config.seed).evaluation,
+    )
+
+
+def _starts_at_reading(config: Config) -> bool:
+    """Replicas of a population start where members were read to start, so the noise is in there already."""
+    return config.noise.in_start and config.target == "posterior"
+
+
+def prediction_rule(config: Config, scaling: Scaling, noise_factor: np.ndarray) -> Rule:
+    """How a fit predicts."""
+    return Rule(scaling, config.model.largest_step, noise_factor, _starts_at_reading(config))
 
 
 def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Target:
@@ -303,7 +320,7 @@ def train_settings(config: Config) -> TrainSettings:
 
 def fit_header(
     scaling: Scaling,
-    noise_factor: float,
+    noise_factor: np.ndarray,
     input_names: Sequence[str],
     output_names: Sequence[str],
     columns: Mapping[str, Any],
@@ -311,7 +328,7 @@ def fit_header(
     """What a fit file says beside its weights and configuration: units, names, and the columns they were read from."""
     return {
         "scaling": scaling.to_dict(),
-        "noise_factor": noise_factor,
+        "noise_factor": noise_factor.tolist(),
         "input_names": list(input_names),
         "output_names": list(output_names),
         "columns": {part: names for part, names in columns.items() if names is not None},

@@ -64,6 +64,7 @@ class NoiseConfig(Section):
     """Observation noise: from replicates, of a given sigma, or inferred with the weights.
 
     `calibrate` changes the noise of predictions so that their 90 % bands hold 90 % of new trajectories' readings.
+    `in_start` says that the start of a trajectory is a reading, too, so predictions begin there with its noise.
     """
 
     kind: Literal["replicates", "given", "inferred"] = "replicates"
@@ -71,6 +72,7 @@ class NoiseConfig(Section):
     num_modes: Count = 1
     correlation_time: Positive | None = None
     calibrate: bool = False
+    in_start: bool = False
 
 
 class PopulationConfig(Section):

@@ -35,7 +35,8 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     if has_replicates(splits.test):
         found["w1_held_out"] = _w1(results, splits.test, keys) | {"data": _data_w1(splits)}
     found |= _held_out_scores(results)
-    found["noise_factor"] = results.noise_factor
+    factors = np.broadcast_to(results.rule.noise_factor, splits.train.num_outputs)
+    found["noise_factor"] = dict(zip(splits.train.output_names, factors, strict=True))
     found["weights"] = metrics.weight_moments(results.weights)
     if results.weights.shape[1] > MOST_CORRELATED:
         del found["weights"]["corr"]  # a matrix that nobody reads
@@ -69,11 +70,10 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
     rng = np.random.default_rng(results.config.seed)
-    options: dict[str, Any] = {"scaling": results.scaling, "largest_step": results.config.model.largest_step}
     distances = []
     for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
-        prediction = predict(results.problem, data, size, key=key, **options)
-        samples = observable(results.problem, prediction, scaling=results.scaling, factor=results.noise_factor, rng=rng)
+        prediction = predict(results.problem, data, size, results.rule, key=key)
+        samples = observable(results.problem, prediction, results.rule, rng=rng)
         distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
@@ -110,8 +110,7 @@ def _held_out_scores(results: Results) -> dict[str, Any]:
     if results.config.target != "population":
         prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
         rng = np.random.default_rng(results.config.seed)
-        options: dict[str, Any] = {"scaling": results.scaling, "factor": results.noise_factor}
-        noisy = with_noise(results.problem, prediction, **options, rng=rng)
+        noisy = with_noise(results.problem, prediction, results.rule, rng=rng)
         found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
         found["coverage_noise"] = metrics.coverage(noisy, outputs, mask=mask)
     return found

@@ -26,7 +26,7 @@ from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Drawing, Experiment, Results, Splits
 from langenode.experiments.own import has_replicates
 from langenode.inference import FitResult, TrainState, initial_state, train
-from langenode.predictive import Prediction, observable, predict, sample_weights
+from langenode.predictive import Prediction, Rule, observable, predict, sample_weights
 from langenode.problem import Problem
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
@@ -109,7 +109,7 @@ class Run:
         companion = self.experiment.companion(self.config)
         if companion is not None:
             other = self._train(companion, model, data, scaling, checkpoint=None)
-            header = self._header(other, scaling, data.train, 1.0)
+            header = self._header(other, scaling, data.train, np.ones(data.train.num_outputs))
             write_bytes(self.folder.companion, assembly.fit_bytes(other.problem, companion, header))
         rows = np.asarray(result.state.history)[: int(result.state.step)]
         runfiles.write_history(
@@ -126,7 +126,7 @@ class Run:
         begin = time.perf_counter()
         problem, test = self.problem(), self.splits().test
         prediction = self._predict(problem, test, self.config.predict.num_samples, self.keys.prediction)
-        noisy = observable(problem, prediction, scaling=self.scaling(), factor=self._noise_factor(), rng=self._rng())
+        noisy = observable(problem, prediction, self.rule(), rng=self._rng())
         names = problem.partition.names
         runfiles.write_predictions(self.folder.predictions, test, prediction, noisy, names)
         self._record(predict=time.perf_counter() - begin)
@@ -164,9 +164,11 @@ class Run:
         """The fitted problem."""
         return assembly.read_fit(self.folder.fit, self.config, assembly.untrained(self.experiment, self.config))
 
-    def scaling(self) -> Scaling:
-        """The scaling that the fit was made with."""
-        return Scaling.from_dict(self._fit_header()["scaling"])
+    def rule(self) -> Rule:
+        """How the fit predicts."""
+        header = self._fit_header()
+        factor = np.asarray(header["noise_factor"], float)
+        return assembly.prediction_rule(self.config, Scaling.from_dict(header["scaling"]), factor)
 
     def _settled(self, config: Any) -> Any:
         """The configuration with the model that was chosen among candidates, once it has been."""
@@ -214,16 +216,17 @@ class Run:
             )
 
     def _predict(self, problem: Problem, data: Dataset, num_samples: int, key: Any) -> Prediction:
-        step = self.config.model.largest_step
-        return predict(problem, data, num_samples, key=key, scaling=self.scaling(), largest_step=step)
+        return predict(problem, data, num_samples, self.rule(), key=key)
 
     def _posterior_diagnostics(self, results: Results) -> dict[str, Any]:
-        data = assembly.prepare(self.config, results.scaling, results.splits.train, None)
-        noise = assembly.make_likelihood(self.config, self._mle(data), data.train, results.scaling)
+        scaling = results.rule.scaling
+        assert scaling is not None
+        data = assembly.prepare(self.config, scaling, results.splits.train, None)
+        noise = assembly.make_likelihood(self.config, self._mle(data), data.train, scaling)
         num = self.config.predict.num_weights
         return evaluation.posterior_diagnostics(results.problem, noise, data.train, num, key=self.keys.evaluation)
 
-    def _header(self, result: FitResult, scaling: Scaling, train: Dataset, factor: float) -> dict[str, Any]:
+    def _header(self, result: FitResult, scaling: Scaling, train: Dataset, factor: np.ndarray) -> dict[str, Any]:
         state = result.state
         training = {
             "updates": int(state.step),
@@ -252,16 +255,16 @@ class Run:
             errors = ", ".join(f"{one['model']['kind']} {one['error']:.3g}" for one in tried)
             why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
             made.append({"what": "kind of model", "chosen": self.config.model.kind, "why": why})
-        factor = self._noise_factor()
         if self.config.noise.calibrate:
             why = (
                 "makes 90 % bands hold 90 %, by the tails of training errors and the scatter of validation trajectories"
             )
-            made.append({"what": "noise factor", "chosen": f"{factor:.3g}", "why": why})
+            factors = ", ".join(f"{factor:.3g}" for factor in self._fit_header()["noise_factor"])
+            made.append({"what": "noise factor", "chosen": factors, "why": why})
         return made
 
     def _results(self) -> Results:
-        splits, problem, scaling = self.splits(), self.problem(), self.scaling()
+        splits, problem, rule = self.splits(), self.problem(), self.rule()
         companion_predictions = companion_weights = None
         other = self.experiment.companion(self.config)
         num_weights = self.config.predict.num_weights
@@ -273,16 +276,15 @@ class Run:
         weights = sample_weights(problem.posterior, num_weights, key=self.keys.evaluation)
         stored = runfiles.read_predictions(self.folder.predictions)
         prediction = Prediction(stored.outputs, jnp.asarray(stored.weights))
-        noisy = observable(problem, prediction, scaling=scaling, factor=self._noise_factor(), rng=self._rng())
+        noisy = observable(problem, prediction, rule, rng=self._rng())
         return Results(
             config=self.config,
             problem=problem,
             splits=splits,
-            scaling=scaling,
+            rule=rule,
             predictions=stored.outputs,
             prediction_weights=stored.weights,
             observable=noisy,
-            noise_factor=self._noise_factor(),
             weights=np.asarray(weights),
             companion_predictions=companion_predictions,
             companion_weights=companion_weights,
@@ -297,9 +299,6 @@ class Run:
 
     def _fit_header(self) -> dict[str, Any]:
         return fitfile.read_header(self.folder.fit)
-
-    def _noise_factor(self) -> float:
-        return self._fit_header()["noise_factor"]
 
     def _rng(self) -> np.random.Generator:
         """The same noise for the stored bands and for the scores."""

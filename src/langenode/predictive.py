@@ -15,10 +15,28 @@ from langenode.targets import Posterior
 
 _compiled_simulate = eqx.filter_jit(simulate)
 
-# Of the absolute value of a standard normal number.
-NORMAL_QUANTILE_90 = 1.6448536269514722
-# Tails that ask for more than this mean another model, not another noise.
-LIMITS_OF_TAIL = (0.5, 2.0)
+
+class Rule(NamedTuple):
+    """What a fit's predictions need beside the problem.
+
+    `scaling` is that of the fit: it is applied to times, inputs and starts, and undone in the predictions. Intervals
+    longer than `largest_step` (in scaled time) are cut for the integrator. The noise of new observations is
+    `noise_factor` (a number an output, or one for all) times that of the fit; so is the noise of a trajectory's start
+    where it `starts_at_reading`.
+    """
+
+    scaling: Scaling | None = None
+    largest_step: float | None = None
+    noise_factor: Float[np.ndarray, " out"] | float = 1.0
+    starts_at_reading: bool = False
+
+    def unscaled_noise(self, scales: Float[np.ndarray, "sample out"]) -> Float[np.ndarray, "sample out"]:
+        """Standard deviations of new observations in the data's own units, from the fit's."""
+        scales = np.asarray(self.noise_factor) * scales
+        return scales if self.scaling is None else self.scaling.unscale_spread(scales)
+
+
+PLAIN = Rule()
 
 
 class Prediction(NamedTuple):
@@ -43,36 +61,44 @@ def predict(
     problem: Problem,
     data: Dataset,
     num_samples: int,
+    rule: Rule = PLAIN,
     *,
     key: PRNGKeyArray,
-    scaling: Scaling | None = None,
-    largest_step: float | None = None,
     chunk: int = 1024,
 ) -> Prediction:
-    """Predictions once a condition; a random start is drawn from the condition's.
-
-    `scaling` is that of the fit: it is applied to the data's times, inputs and starts, and undone in the predictions.
-    Intervals longer than `largest_step` (in scaled time) are cut for the integrator.
-    """
-    data = data if scaling is None else data.scaled(scaling)
+    """Predictions once a condition; a random start is drawn from the condition's."""
+    data = data if rule.scaling is None else data.scaled(rule.scaling)
     rows = None
-    if largest_step is not None:
-        data, rows = refine(data, largest_step)
+    if rule.largest_step is not None:
+        data, rows = refine(data, rule.largest_step)
     weights = sample_weights(problem.posterior, num_samples, key=weights_key(key))
-    outputs = _simulated(problem, data, weights, jax.random.split(key)[1], chunk)
+    start = _starts(problem, data, weights, rule, jax.random.split(key)[1])
+    outputs = _simulated(problem, data, weights, start, chunk)
     if rows is not None:
         outputs = np.take_along_axis(outputs, rows[None, :, :, None], axis=2)
-    return Prediction(outputs if scaling is None else scaling.unscale_outputs(outputs), weights)
+    return Prediction(outputs if rule.scaling is None else rule.scaling.unscale_outputs(outputs), weights)
 
 
-def _simulated(problem: Problem, data: Dataset, weights: Array, key: PRNGKeyArray, chunk: int) -> np.ndarray:
-    dtype = weights.dtype
-    cases, replicates = data.cases(), data.replicates()
-    start = None
-    if replicates.initial is not None:
-        members = draw_members(key, jnp.asarray(replicates.present), len(weights))
-        initial = jnp.asarray(replicates.initial, dtype)
-        start = initial[members, jnp.arange(members.shape[1])]
+def _starts(
+    problem: Problem, data: Dataset, weights: Array, rule: Rule, key: PRNGKeyArray
+) -> Float[Array, "sample condition known"] | None:
+    """Where every sample starts in every condition: at the start of a random member.
+
+    A reading is the true start plus noise. Nothing else being known of it, the truth is the reading plus noise.
+    """
+    replicates = data.replicates()
+    if replicates.initial is None:
+        return None
+    members = draw_members(key, jnp.asarray(replicates.present), len(weights))
+    start = jnp.asarray(replicates.initial, weights.dtype)[members, jnp.arange(members.shape[1])]
+    if not rule.starts_at_reading:
+        return start
+    scales = jnp.asarray(rule.noise_factor * noise_scales(problem, weights), start.dtype)
+    return start + scales[:, None, :] * jax.random.normal(jax.random.fold_in(key, 1), start.shape, start.dtype)
+
+
+def _simulated(problem: Problem, data: Dataset, weights: Array, start: Array | None, chunk: int) -> np.ndarray:
+    dtype, cases = weights.dtype, data.cases()
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
     parts = [
         _compiled_simulate(
@@ -105,16 +131,16 @@ def noise_scales(problem: Problem, weights: Float[Array, "sample dim"]) -> Float
 
 
 def with_noise(
-    problem: Problem, prediction: Prediction, *, scaling: Scaling, factor: float, rng: np.random.Generator
+    problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "sample condition time out"]:
-    """Samples of new observations: the model's outputs plus noise, `factor` times that of the fit."""
-    scales = scaling.unscale_spread(factor * noise_scales(problem, prediction.weights))
+    """Samples of new observations: the model's outputs plus noise."""
+    scales = rule.unscaled_noise(noise_scales(problem, prediction.weights))
     outputs = np.asarray(prediction.outputs, float)
     return outputs + scales[:, None, None, :] * rng.standard_normal(outputs.shape)
 
 
 def observable(
-    problem: Problem, prediction: Prediction, *, scaling: Scaling, factor: float, rng: np.random.Generator
+    problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "sample condition time out"]:
     """The law that new data are compared with: with noise for a posterior, else the push-forward of the weights.
 
@@ -123,35 +149,4 @@ def observable(
     """
     if not isinstance(problem.target, Posterior):
         return np.asarray(prediction.outputs, float)
-    return with_noise(problem, prediction, scaling=scaling, factor=factor, rng=rng)
-
-
-def noise_factor(
-    problem: Problem, train: Dataset, validation: Dataset, num_samples: int, *, key: PRNGKeyArray
-) -> float:
-    """By how much the noise of predictions must change for 90 % bands to hold 90 % of new trajectories' readings.
-
-    Two things make it differ from the noise that was inferred. Residuals have heavier tails than a Gaussian where
-    trajectories differ from each other: the 90 % quantile of the standardised training errors tells. And new
-    trajectories scatter more than those that the weights were fitted to: the ratio of the mean squares of validation
-    and training trajectories tells, by medians over trajectories, so that one outside the range of training does not
-    set it, and never below one. Both data sets are scaled, on the integrator's grid.
-    """
-    fitted = _standardised_errors(problem, train, num_samples, key)
-    new = _standardised_errors(problem, validation, num_samples, key)
-    tail = np.quantile(np.abs(np.concatenate(fitted)), 0.9) / NORMAL_QUANTILE_90
-    growth = np.median([np.mean(z**2) for z in new]) / np.median([np.mean(z**2) for z in fitted])
-    return float(np.clip(tail, *LIMITS_OF_TAIL) * np.sqrt(max(1.0, growth)))
-
-
-def _standardised_errors(
-    problem: Problem, data: Dataset, num_samples: int, key: PRNGKeyArray
-) -> list[Float[np.ndarray, " cell"]]:
-    """For every trajectory its readings' distance from the mean prediction, in predicted standard deviations."""
-    prediction = predict(problem, data, num_samples, key=key)
-    outputs = np.asarray(prediction.outputs, float)
-    variance = outputs.var(0) + (noise_scales(problem, prediction.weights) ** 2).mean(0)
-    members = data.replicates()
-    z = (members.outputs - outputs.mean(0)) / np.sqrt(variance)
-    seen = [(i, c) for i, c in np.argwhere(members.present) if members.mask[i, c].any()]
-    return [z[i, c][members.mask[i, c]] for i, c in seen]
+    return with_noise(problem, prediction, rule, rng=rng)

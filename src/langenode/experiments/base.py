@@ -7,7 +7,8 @@ import numpy as np
 
 from langenode._types import PRNGKeyArray
 from langenode.config import Config
-from langenode.data import Dataset, Scaling
+from langenode.data import Dataset
+from langenode.predictive import Rule
 from langenode.problem import Problem
 
 
@@ -25,11 +26,10 @@ class Results(NamedTuple):
     config: Any
     problem: Problem
     splits: Splits
-    scaling: Scaling
+    rule: Rule
     predictions: np.ndarray
     prediction_weights: np.ndarray
     observable: np.ndarray
-    noise_factor: float
     weights: np.ndarray
     companion_predictions: np.ndarray | None
     companion_weights: np.ndarray | None

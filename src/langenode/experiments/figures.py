@@ -40,10 +40,9 @@ def _band_panel(results: Results, title: str, index: int) -> Any:
     length = int(data.lengths[0])
     times = data.times[0, :length]
     fine = refine(data, max(np.ptp(times), 1e-300) / NUM_BAND_TIMES)
-    options: dict[str, Any] = {"scaling": results.scaling, "largest_step": results.config.model.largest_step}
-    prediction = predict(results.problem, fine.data, NUM_BAND_SAMPLES, key=results.key, **options)
+    prediction = predict(results.problem, fine.data, NUM_BAND_SAMPLES, results.rule, key=results.key)
     rng = np.random.default_rng(results.config.seed)
-    noisy = observable(results.problem, prediction, scaling=results.scaling, factor=results.noise_factor, rng=rng)
+    noisy = observable(results.problem, prediction, results.rule, rng=rng)
     members = fine.data.replicates()
     readings = np.where(members.mask[:, 0], members.outputs[:, 0], np.nan)
     return plots.BandPanel(title, fine.data.times[0], prediction.outputs[:, 0], noisy[:, 0], readings)

@@ -109,6 +109,7 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     is_population = not separate and (has_replicates(data) or is_crossed)
     target = asked.get("target") or ("population" if is_population else "posterior")
     layer = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
+    layer["noise"] = {"in_start": data.initial is None}
     choices = [
         *replicates_choice,
         _start_choice(data),
@@ -148,7 +149,7 @@ def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Cho
 def _start_choice(data: Dataset) -> Choice:
     if data.initial is not None:
         return Choice("start of a trajectory", "the given columns", "the data have them")
-    why = "the first complete reading is taken as known: it is neither fitted nor scored"
+    why = "the first complete reading, with the noise of readings, is neither fitted nor scored"
     return Choice("start of a trajectory", "its first reading", why)
 
 
