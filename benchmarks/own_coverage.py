@@ -119,15 +119,18 @@ def fit(name: str, seed: int, folder: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[71])
+    parser.add_argument("--keep", type=Path, help="a folder for the tables and runs, which are thrown away otherwise")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     arguments = parser.parse_args()
     header = ["process", "seed", "model", "rmse / spread", "50 % band", "90 % band", "noise factor", "rel. ESS"]
     header += ["verdict", "seconds"]
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         for name in arguments.kinds:
             for seed in arguments.seeds:
-                print(fit(name, seed, Path(folder)), flush=True)
+                print(fit(name, seed, folder), flush=True)
 
 
 if __name__ == "__main__":
