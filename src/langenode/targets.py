@@ -102,7 +102,8 @@ class Observed(eqx.Module):
     `centre` is the mean model's response from each member's own start: it is subtracted from data and predictions, so
     that chance correlation of starts with weights is not booked on the weights. `projection` maps a centred trajectory
     to whitened principal scores: one map for all where no cell is missing, one a member otherwise. `scale` is the
-    spread of each output, and `sigma` the kernel's width in `log_mean_exp`.
+    spread of each output, and `sigma` the kernel's width in `log_mean_exp`. `ordered` are the outputs sorted over
+    members, missing ones last as NaN: sorting them anew costs as much as an update, so a whole population keeps it.
     """
 
     outputs: Float[Array, "member condition time out"]
@@ -112,6 +113,7 @@ class Observed(eqx.Module):
     projection: Float[Array, "maps condition score time out"]
     scale: Float[Array, " out"]
     sigma: Float[Array, "condition time out"]
+    ordered: Float[Array, "member condition time out"]
 
     def select(self, members: Array, conditions: Array) -> "Observed":
         """Some members and some conditions."""
@@ -120,6 +122,8 @@ class Observed(eqx.Module):
             return leaf[members][:, conditions]
 
         projection = self.projection if self.projection.shape[0] == 1 else self.projection[members]
+        is_whole = members.shape[0] == self.outputs.shape[0]
+        ordered = self.ordered[:, conditions] if is_whole else _ordered(pick(self.outputs), pick(self.mask))
         return Observed(
             pick(self.outputs),
             pick(self.mask),
@@ -128,7 +132,13 @@ class Observed(eqx.Module):
             projection[:, conditions],
             self.scale,
             self.sigma[conditions],
+            ordered,
         )
+
+
+def _ordered(outputs: Array, mask: Array) -> Array:
+    """Sorted over members; missing cells are NaN and sort last."""
+    return jnp.sort(jnp.where(mask, outputs, jnp.nan), axis=0)
 
 
 class Population(eqx.Module):
@@ -241,19 +251,16 @@ def moment_error(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]
 def quantile_distance(predictions: Array, observed: Observed) -> Float[Array, ""]:
     """Mean L1 distance of the sorted replicas to the data's quantiles at the same levels, in units of `scale`."""
     num_samples = predictions.shape[0]
-    data = jnp.where(observed.mask, observed.outputs, jnp.nan)
     levels = (jnp.arange(num_samples) + 0.5) / num_samples
-    quantiles = jax.lax.stop_gradient(_masked_quantiles(data, levels))
+    quantiles = jax.lax.stop_gradient(_quantiles(observed.ordered, observed.mask.sum(0), levels))
     ordered = jnp.sort(predictions, axis=0)
     seen = observed.mask.any(0)
     distance = jnp.where(seen, jnp.abs(ordered - jnp.where(seen, quantiles, 0.0)), 0.0) / observed.scale
     return distance.sum() / (num_samples * jnp.maximum(seen.sum(), 1))
 
 
-def _masked_quantiles(data: Array, levels: Array) -> Array:
-    """Quantiles over the members that are observed (midpoint rule); missing cells are NaN and sort last."""
-    ordered = jnp.sort(data, axis=0)
-    count = jnp.isfinite(data).sum(0)
+def _quantiles(ordered: Array, count: Array, levels: Array) -> Array:
+    """Quantiles over the members that are observed (midpoint rule)."""
     place = jnp.clip(levels[:, None, None, None] * count - 0.5, 0.0, jnp.maximum(count - 1, 0))
     low = jnp.floor(place).astype(int)
     high = jnp.minimum(low + 1, jnp.maximum(count - 1, 0))
@@ -310,7 +317,8 @@ def observe(
     projection = projection.reshape(num_maps, outputs.shape[1], size, *outputs.shape[2:]) / scale
     kernel = np.broadcast_to(0.1 * scale, outputs.shape[1:]) if sigma is None else sigma
     # A member counts in a condition where at least one of its cells was observed.
-    fields = (outputs, mask, centre, mask.any((2, 3)), projection, scale, kernel)
+    ordered = np.sort(np.where(mask, outputs, np.nan), axis=0)
+    fields = (outputs, mask, centre, mask.any((2, 3)), projection, scale, kernel, ordered)
     return Observed(*(jnp.asarray(field) for field in fields))
 
 
