@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import optimize, stats
 
-from langenode.calibration import LIMITS_OF_TAIL, noise_factor
+from langenode.calibration import LIMITS, noise_factor
 from langenode.data import Dataset
 from langenode.likelihood import Likelihood
 from langenode.metrics import coverage
@@ -31,31 +32,32 @@ def factor_for(train_scales, new_scales):
     return noise_factor(problem, scattered(train_scales), scattered(new_scales, seed=1), 8, key=KEY)[0]
 
 
-# Relative standard errors: of the 90 % quantile of |z| for n normal cells, sqrt(0.9 * 0.1 / n) / (density * quantile);
-# of the root of the ratio of two mean squares of n cells each, sqrt(1 / n).
+# Relative standard error of the 90 % quantile of |z| for n normal cells: sqrt(0.9 * 0.1 / n) / (density * quantile).
 TAIL_ERROR = np.sqrt(0.09 / 2000) / (0.2063 * 1.645)
-GROWTH_ERROR = np.sqrt(1 / 400)
 
 
-def test_the_noise_factor_finds_how_much_more_new_trajectories_scatter():
-    found = factor_for([0.1] * 5, [0.2] * 5)
-    assert found == pytest.approx(2.0, rel=5 * np.hypot(TAIL_ERROR, GROWTH_ERROR))
+def level_of(num):
+    """The quantile of |z| that the level (n + 1) / n asks for, over that of 90 %."""
+    return stats.norm.ppf(0.5 + 0.45 * (num + 1) / num) / 1.645
 
 
-def test_the_noise_factor_is_not_set_by_one_new_trajectory_and_less_scatter_is_no_gain():
-    tolerance = 5 * np.hypot(TAIL_ERROR, GROWTH_ERROR)
-    assert factor_for([0.1] * 5, [0.2, 0.2, 0.2, 0.2, 50.0]) == pytest.approx(2.0, rel=tolerance)
-    assert factor_for([0.1] * 5, [0.02] * 5) == pytest.approx(1.0, rel=5 * TAIL_ERROR)
+def test_the_factor_is_the_scale_of_the_errors_with_room_for_one_more_trajectory():
+    assert factor_for([0.2] * 20, [0.2] * 10) == pytest.approx(2.0 * level_of(30), rel=5 * TAIL_ERROR)
+    assert factor_for([0.05] * 20, [0.05] * 10) == pytest.approx(0.5 * level_of(30), rel=5 * TAIL_ERROR)
+
+
+def test_new_trajectories_count_like_those_that_were_fitted():
+    """Half of the cells at scale 0.1 and half at 0.2: the quantile of the mixture, solved for here."""
+    level = 0.9 * 41 / 40
+    root = float(optimize.brentq(lambda q: stats.norm.cdf(q / 0.1) + stats.norm.cdf(q / 0.2) - 1 - level, 0.01, 1.0))  # pyright: ignore
+    found = factor_for([0.1] * 20, [0.2] * 20)
+    assert found == pytest.approx(root / 0.1 / 1.645, rel=5 * TAIL_ERROR)
 
 
 def test_heavy_tails_make_bands_narrower_where_the_rms_is_that_of_a_few():
-    """One trajectory in ten holds nearly all the noise: 90 % of the readings lie well within 1.645 of its rms."""
+    """One trajectory in twenty holds nearly all the noise: most readings lie well within 1.645 of the rms."""
     scales = [0.03] * 19 + [0.1 * np.sqrt(20)]
-    # 90 % of all readings are 94.7 % of the quiet ones: 1.94 of their scales of 0.03, a third of the band of the rms.
-    quiet = 0.3 * 1.94 / 1.645
-    assert factor_for(scales, scales[:5]) == pytest.approx(quiet, rel=5 * np.hypot(TAIL_ERROR, GROWTH_ERROR))
-    mild = [0.08] * 15 + [0.14] * 5
-    assert 0.9 < factor_for(mild, mild) < 1.1
+    assert 0.3 < factor_for(scales, scales) < 0.6
 
 
 def test_every_output_has_a_factor_of_its_own_within_limits():
@@ -64,8 +66,8 @@ def test_every_output_has_a_factor_of_its_own_within_limits():
     data = Dataset.from_arrays(np.arange(400.0), outputs, initial=np.zeros((6, 2)), condition=np.arange(6))
     noise = Likelihood(jnp.full((1, 1, 1, 2), 0.1), jnp.ones(1))
     found = noise_factor(problem_of([0.0, 0.0], likelihood=noise), data, data, 8, key=KEY)
-    assert found[0] == pytest.approx(0.5, rel=5 * TAIL_ERROR)
-    assert found[1] == pytest.approx(LIMITS_OF_TAIL[1], rel=1e-6)
+    assert found[0] == pytest.approx(0.5 * level_of(12), rel=5 * TAIL_ERROR)
+    assert found[1] == pytest.approx(LIMITS[1], rel=1e-6)
 
 
 def growing(num, seed, noise=0.1):

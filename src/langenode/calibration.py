@@ -1,5 +1,6 @@
 """How much the noise of predictions must change for 90 % bands to hold 90 % of new trajectories' readings."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ from langenode.problem import Problem
 
 # Of the absolute value of a standard normal number.
 NORMAL_QUANTILE_90 = 1.6448536269514722
-# Tails that ask for more than this mean another model, not another noise.
-LIMITS_OF_TAIL = (0.1, 2.0)
+# A factor outside means another model, not another noise.
+LIMITS = (0.1, 3.0)
 # The noise of starts is carried along by the process, not always in proportion: the factor is found again with it.
 NUM_ROUNDS = 3
 
@@ -40,21 +41,17 @@ def noise_factor(
 ) -> Float[np.ndarray, " out"]:
     """A factor an output on the noise that was inferred; both data sets are scaled, on the integrator's grid.
 
-    Two things make it differ from one. Residuals are no Gaussian noise where trajectories differ from each other or the
-    error of a start is carried along: the 90 % quantile of the standardised training errors tells, output by output.
-    And new trajectories scatter more than those that the weights were fitted to: the growth of the mean square from
-    training to validation trajectories tells, for all outputs together since there are few.
+    Residuals are no Gaussian noise where trajectories differ from each other or the error of a start is carried along,
+    so the 90 % quantile of the standardised errors of all trajectories sets it. Those that the weights were fitted to
+    are in it because validation trajectories are few, and chance would decide. For a new trajectory to fall inside as
+    often as one of n, the level is (n + 1) / n times 90 %.
     """
-
-    def errors(data: Dataset, factor: np.ndarray) -> Errors:
-        rule = Rule(noise_factor=factor, starts_at_reading=starts_at_reading)
-        return _errors(problem, data, num_samples, rule, key)
-
     factor = np.ones(train.num_outputs)
     for _ in range(NUM_ROUNDS if starts_at_reading else 1):
-        factor = _tail_factor(errors(train, factor))
-    fitted, new = (errors(data, factor).standardised(factor) for data in (train, validation))
-    return factor * np.sqrt(_growth(fitted, new))
+        rule = Rule(noise_factor=factor, starts_at_reading=starts_at_reading)
+        parts = [_errors(problem, data, num_samples, rule, key) for data in (train, validation)]
+        factor = _tail_factor(parts)
+    return factor
 
 
 def _errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, key: PRNGKeyArray) -> Errors:
@@ -75,31 +72,14 @@ def _errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, key: 
     return Errors(error, variance[condition], noise[condition])
 
 
-def _tail_factor(errors: Errors) -> Float[np.ndarray, " out"]:
+def _tail_factor(parts: Sequence[Errors]) -> Float[np.ndarray, " out"]:
     """The factor with which 90 % of the errors lie within 1.645 standard deviations, by bisection."""
-    low, high = (np.full(errors.error.shape[-1], limit) for limit in LIMITS_OF_TAIL)
+    num = sum(len(part.error) for part in parts)
+    level = min(0.9 * (num + 1) / num, 1.0)
+    low, high = (np.full(parts[0].error.shape[-1], limit) for limit in LIMITS)
     for _ in range(30):
         middle = np.sqrt(low * high)
-        tails = np.nanquantile(np.abs(errors.standardised(middle)), 0.9, axis=(0, 1))
-        is_narrow = tails > NORMAL_QUANTILE_90
+        cells = [part.standardised(middle).reshape(-1, len(middle)) for part in parts]
+        is_narrow = np.nanquantile(np.abs(np.concatenate(cells)), level, axis=0) > NORMAL_QUANTILE_90
         low, high = np.where(is_narrow, middle, low), np.where(is_narrow, high, middle)
     return np.sqrt(low * high)
-
-
-def _growth(fitted: Float[np.ndarray, "traj time out"], new: Float[np.ndarray, "traj2 time2 out"]) -> float:
-    """How much more new trajectories scatter: a ratio of mean squares, at least one.
-
-    By medians over trajectories, so that one outside the range of training does not set it, and drawn towards one by as
-    much as chance explains (the standard error of a difference of medians).
-    """
-    logs = [np.log(np.nanmean(part**2, axis=(1, 2)) + 1e-300) for part in (fitted, new)]
-    difference = float(np.median(logs[1]) - np.median(logs[0]))
-    variance = 0.5 * np.pi * sum(_robust_variance(part) / len(part) for part in logs)
-    if difference <= 0.0:
-        return 1.0
-    return float(np.exp(difference * max(0.0, 1.0 - variance / difference**2)))
-
-
-def _robust_variance(values: Float[np.ndarray, " traj"]) -> float:
-    """The variance of a normal law with the same quartiles."""
-    return float((np.subtract(*np.quantile(values, (0.75, 0.25))) / 1.349) ** 2)

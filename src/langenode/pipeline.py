@@ -256,9 +256,7 @@ class Run:
             why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
             made.append({"what": "kind of model", "chosen": self.config.model.kind, "why": why})
         if self.config.noise.calibrate:
-            why = (
-                "makes 90 % bands hold 90 %, by the tails of training errors and the scatter of validation trajectories"
-            )
+            why = "makes 90 % bands hold 90 % of training and validation readings, an output"
             factors = ", ".join(f"{factor:.3g}" for factor in self._fit_header()["noise_factor"])
             made.append({"what": "noise factor", "chosen": factors, "why": why})
         return made

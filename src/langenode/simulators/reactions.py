@@ -130,7 +130,7 @@ def _compiled_kernel() -> Callable[..., Any]:
     """The direct method, compiled at first use; it runs without Python's lock."""
     import numba  # a second of import, needed here alone
 
-    def compiled(function):
+    def compiled(function: Callable[..., Any]) -> Any:
         # The type checks that tests wrap around every function are not for the compiler.
         return numba.njit(inspect.unwrap(function), nogil=True)
 
