@@ -34,8 +34,9 @@ RANKS = {
         "report",
         "progress",
         "screen",
+        "processes",
     ),
-    5: ("assembly", "api", "newdata", "evaluation", "pipeline"),
+    5: ("assembly", "api", "newdata", "evaluation", "pipeline", "sweep"),
     6: ("cli",),
     7: ("__init__", "__main__"),
 }
@@ -57,6 +58,7 @@ SIDEWAYS = {
     "newdata": {"api"},
     "evaluation": {"assembly"},
     "pipeline": {"assembly", "evaluation"},
+    "sweep": {"pipeline"},
 }
 
 # Of the lower ranks, these rooms know only what is named.

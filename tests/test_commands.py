@@ -28,7 +28,7 @@ from langenode.cli import main
 from langenode.config import parse_overrides, read_toml
 from langenode.runfolder import RunFolder
 
-VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "check")
+VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check")
 
 
 class Done(NamedTuple):

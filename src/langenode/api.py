@@ -201,8 +201,8 @@ def fit(
 
 
 def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> own.OwnConfig:
-    method, target = asked.get("method", "langevin"), layer["target"]
-    return resolve(own.OwnConfig, {"method": method}, own.defaults(method, target), layer, asked)
+    method, target = asked.get("method", own.EXPERIMENT.default_method), layer["target"]
+    return resolve(own.OwnConfig, {"method": method}, own.defaults(method, target, asked), layer, asked)
 
 
 def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tuple[Experiment, Config]:
@@ -213,7 +213,7 @@ def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tup
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
     # As for our own models, but all weights vary unless told otherwise, and noise is inferred where it has a place.
-    below = own.defaults(asked.get("method", "langevin"), target) | {"stochastic": "all"}
+    below = own.defaults(asked.get("method", own.EXPERIMENT.default_method), target, asked) | {"stochastic": "all"}
     if getattr(model, "log_noise", None) is None:
         below.pop("noise", None)
     config = resolve(Config, below, layer, asked)

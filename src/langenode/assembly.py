@@ -18,7 +18,16 @@ from langenode.inference import Rate, TrainSettings
 from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference
 from langenode.partition import Partition, Where
-from langenode.posteriors import AbstractVariational, Reference, bottleneck, cast, gaussian, langevin, paper_langevin
+from langenode.posteriors import (
+    AbstractVariational,
+    Reference,
+    bottleneck,
+    cast,
+    gaussian,
+    langevin,
+    paper_langevin,
+    point,
+)
 from langenode.predictive import Rule, noise_scales
 from langenode.priors import GaussianPrior
 from langenode.problem import Problem, Target, View, view
@@ -173,7 +182,8 @@ def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Ta
         value = float(num_observed) if temperature == "mean" else temperature
         return targets.Tempered(value, config.tempered.kl_weight)
     options = config.population
-    return targets.Population(options.loss, options.kl_weight, options.moment_weight, joint)
+    weights = (options.kl_weight, options.moment_weight)
+    return targets.Population(options.loss, *weights, joint, options.transition_weight)
 
 
 def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Likelihood:
@@ -278,6 +288,8 @@ def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling, *, whe
     likelihood = make_likelihood(config, model, data, scaling)
     num_observed = int(data.mask.sum())
     target = make_target(config, num_observed, joint=_is_joint(data))
+    if partition.dim == 0:
+        return Problem(model, partition, prior, likelihood, target, point(weights.dtype))
     reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
     posterior = make_posterior(config, reference, weights, key=Streams.of(config.seed).sampler)
     return Problem(model, partition, prior, likelihood, target, posterior)
@@ -361,7 +373,7 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
     """
     header = fitfile.read_header(path)
     num_leaves = len(jax.tree.leaves(model))
-    if max(header["positions"]) >= num_leaves:
+    if max(header["positions"], default=-1) >= num_leaves:
         raise fitfile.FitFileError(
             f"a fit file must match the model it is read into; {path} has more parts than the {num_leaves} of it; "
             "give the configuration or model it was made with"
@@ -371,7 +383,9 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
     rank = header["reference_rank"]
     factor = None if rank is None else jnp.zeros((partition.dim, rank), weights.dtype)
     reference = Reference(weights, jnp.ones_like(weights), factor)
-    posterior = make_posterior(config, reference, weights, key=jax.random.key(0))
+    posterior = point(weights.dtype)
+    if partition.dim > 0:
+        posterior = make_posterior(config, reference, weights, key=jax.random.key(0))
     like = (model, GaussianPrior(weights, weights), posterior)
     model, prior, posterior = fitfile.read_tree(path, like)
     target = make_target(config, int(header["temperature"] or 1))

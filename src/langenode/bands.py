@@ -29,7 +29,6 @@ def prediction_dataset(
             "mean": (over, outputs.mean(0)),
             "quantiles": (("level", *over), _quantiles(outputs)),
             "observation_quantiles": (("level", *over), _quantiles(observable)),
-            "weights": (("sample", "weight"), weights),
             "times": (("condition", "time"), data.cases().times),
             "length": (("condition",), data.lengths[first].astype(np.int32)),
         },
@@ -37,9 +36,10 @@ def prediction_dataset(
             "level": list(LEVELS),
             "out": list(data.output_names),
             "condition": list(data.condition_names),
-            "weight": list(weight_names),
         },
     )
+    if len(weight_names):  # NetCDF-3 takes an axis of length zero for one that may grow
+        dataset = dataset.assign_coords(weight=list(weight_names)).assign(weights=(("sample", "weight"), weights))
     for name, unit in data.units.items():
         if name == "time":
             dataset["times"].attrs["units"] = unit

@@ -76,11 +76,15 @@ class NoiseConfig(Section):
 
 
 class PopulationConfig(Section):
-    """The distance to the data's distribution, and the weight of the KL beside it."""
+    """The distance to the data's distribution, and the weight of the KL beside it.
+
+    `transition_weight` is that of the transition likelihood, for models with noise of their own.
+    """
 
     loss: Literal["energy", "quantile", "log_mean_exp"] = "energy"
     kl_weight: Annotated[float, Field(ge=0)] = 1e-4
     moment_weight: Annotated[float, Field(ge=0)] = 0.0
+    transition_weight: Annotated[float, Field(ge=0)] = 0.0
     explained: Annotated[float, Field(gt=0, le=1)] = 0.999
     max_components: Count = 16
 
@@ -152,7 +156,7 @@ class Config(Section):
     experiment: str
     method: Method = "langevin"
     target: TargetName = "population"
-    stochastic: Literal["all", "last_layer", "function"] = "all"  # a function comes from Python only
+    stochastic: Literal["all", "last_layer", "none", "function"] = "all"  # a function comes from Python only
     rest: Literal["fixed", "refit"] = "fixed"
     seed: Annotated[int, Field(ge=0)] = 0
     precision: Literal["float32", "float64"] = "float32"
@@ -178,6 +182,11 @@ class Config(Section):
             raise ValueError(
                 "the log-variance estimator has no gradient for a population loss or for refitted weights; got "
                 f"target={self.target!r} and rest={self.rest!r}; use sampler.estimator='reparametrised'"
+            )
+        if self.stochastic == "none" and (self.target != "population" or self.rest != "refit"):
+            raise ValueError(
+                "without stochastic weights only the rest can be trained, on a population; got "
+                f"target={self.target!r} and rest={self.rest!r}; set target='population' and rest='refit'"
             )
         if self.training.num_samples % self.training.num_chunks:
             raise ValueError(

@@ -37,6 +37,8 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     found |= _held_out_scores(results)
     factors = np.broadcast_to(results.rule.noise_factor, splits.train.num_outputs)
     found["noise_factor"] = dict(zip(splits.train.output_names, factors, strict=True))
+    if results.weights.shape[1] == 0:
+        return found
     found["weights"] = metrics.weight_moments(results.weights)
     if results.weights.shape[1] > MOST_CORRELATED:
         del found["weights"]["corr"]  # a matrix that nobody reads

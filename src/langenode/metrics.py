@@ -41,6 +41,7 @@ __all__ = [
     "w1",
     "w1_floor_from_data",
     "w1_floor_from_pool",
+    "w1_to_law",
     "weight_moments",
 ]
 
@@ -83,6 +84,20 @@ def w1(
         mass = np.concatenate([np.broadcast_to(mass_a, a[cells].shape), -mass_b], axis=1)
         distance[cells] = np.where(count[:, 0] > 0, _area_between(values, mass), np.nan)
     return distance.reshape(samples_a.shape[1:])
+
+
+def w1_to_law(
+    samples: Float[np.ndarray, "sample time"],
+    values: Float[np.ndarray, " value"],
+    probabilities: Float[np.ndarray, "time value"],
+) -> Float[np.ndarray, " time"]:
+    """Exact Wasserstein-1 distance of samples to a known law on a grid of values, at every time."""
+    num, distance = len(samples), []
+    for column, law in zip(np.asarray(samples, float).T, probabilities, strict=True):
+        points = np.concatenate([column, values])[None]
+        mass = np.concatenate([np.full(num, 1.0 / num), -law / law.sum()])[None]
+        distance.append(_area_between(points, mass)[0])
+    return np.array(distance)
 
 
 def w1_floor_from_pool(

@@ -16,12 +16,15 @@ import numpy as np
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
 from langenode.likelihood import Likelihood
+from langenode.models import has_own_noise
 from langenode.partition import Partition
 from langenode.posteriors import Reference
 from langenode.priors import GaussianPrior
 
 # Above this many weights the Laplace covariance is kept as its diagonal.
 LARGEST_FULL_COVARIANCE = 256
+# A transition is learned from each interval, so that this many trajectories are plenty.
+MOST_TRANSITION_TRAJECTORIES = 256
 
 
 class PointFit(NamedTuple):
@@ -43,7 +46,8 @@ def fit_mle(
     """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
 
     Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
-    `penalty` times the squared weights is added, for models with more weights than data.
+    `penalty` times the squared weights is added, for models with more weights than data. A model with noise of its own
+    has its transition likelihood maximised.
     """
     import optax  # lazy, like every import that not all users need
 
@@ -51,13 +55,10 @@ def fit_mle(
     # In the widest precision that JAX is set to: a line search ends where rounding begins.
     dtype = jnp.result_type(float)
     params = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
-    batch = data.arrays(dtype)
-    scale = jnp.asarray(_output_spread(data), dtype)
+    misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, dtype)
 
     def loss(params):
-        fitted = jax.vmap(eqx.combine(params, static))(batch.times, batch.inputs, batch.initial)
-        standard = jnp.where(batch.mask, batch.outputs - fitted, 0.0) / scale
-        value = jnp.sum(standard**2) / jnp.sum(batch.mask)
+        value = misfit(eqx.combine(params, static))
         return value + penalty * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
 
     schedule = optax.cosine_decay_schedule(learning_rate, max(num_adam, 1), alpha=0.05)
@@ -73,6 +74,49 @@ def fit_mle(
         )
     params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, given)
     return PointFit(_with_noise_of_residuals(eqx.combine(params, static), data), losses)
+
+
+def _squared_misfit(data: Dataset, dtype: Any) -> Callable[[Any], Array]:
+    """Mean square of the residuals but for a constant: members that differ in outputs alone are one, their mean."""
+    cases, case = distinct_cases(data)
+    count = np.bincount(case)
+    sums = np.zeros((len(cases), *data.outputs.shape[1:]))
+    np.add.at(sums, case, data.outputs)
+    batch = data.select(cases).arrays(dtype)
+    outputs = jnp.asarray(sums / count[:, None, None], dtype)
+    weight = jnp.where(batch.mask, jnp.asarray(count, dtype)[:, None, None], 0.0)
+    weight = weight / jnp.asarray(_output_spread(data) ** 2 * data.mask.sum(), dtype)
+
+    def misfit(model: Any) -> Array:
+        fitted = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
+        return jnp.sum(weight * jnp.where(batch.mask, outputs - fitted, 0.0) ** 2)
+
+    return misfit
+
+
+def _transition_misfit(data: Dataset, dtype: Any) -> Callable[[Any], Array]:
+    """Minus the mean log density of a reading given the one before."""
+    every = max(1, data.num_trajectories // MOST_TRANSITION_TRAJECTORIES)
+    batch = data.select(slice(None, None, every)).arrays(dtype)
+
+    def misfit(model: Any) -> Array:
+        return -jnp.mean(jax.vmap(model.transition_log_density)(batch.times, batch.inputs, batch.outputs, batch.mask))
+
+    return misfit
+
+
+def distinct_cases(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The first trajectory of every case, and each trajectory's case: one condition, start and pattern of readings."""
+    numbers: dict[bytes, int] = {}
+    first, case = [], np.empty(data.num_trajectories, int)
+    for row in range(data.num_trajectories):
+        start = b"" if data.initial is None else data.initial[row].tobytes()
+        label = int(data.condition[row]).to_bytes(8, "little") + start + np.packbits(data.mask[row]).tobytes()
+        if label not in numbers:
+            numbers[label] = len(first)
+            first.append(row)
+        case[row] = numbers[label]
+    return np.array(first, int), case
 
 
 def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
@@ -163,20 +207,35 @@ def population_reference(
     nearly be the answer for a linear model, and prove nothing about the sampler. Weights that the data do not see get
     a tenth of the prior's scale at least.
     """
-    dtype = prior.mean.dtype
-    residual, jacobian = eqx.filter_jit(trajectory_jacobians)(model, partition, data.arrays(dtype))
-    dim = partition.dim
-    residual = np.asarray(residual, float).reshape(data.num_trajectories, -1)
-    jacobian = np.asarray(jacobian, float).reshape(data.num_trajectories, -1, dim)
+    dtype, dim = prior.mean.dtype, partition.dim
+    cases, case = distinct_cases(data)  # members of a case share their derivatives
+    _, jacobian = eqx.filter_jit(trajectory_jacobians)(model, partition, data.select(cases).arrays(dtype))
+    jacobian = np.asarray(jacobian, float).reshape(len(cases), -1, dim)
+    residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0).reshape(data.num_trajectories, -1)
     noise = relative_noise * np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)) + 1e-12
-    normal, right = np.zeros((data.num_units, dim, dim)), np.zeros((data.num_units, dim))
-    np.add.at(normal, data.unit, np.einsum("jci,jck->jik", jacobian, jacobian) / noise**2)
-    np.add.at(right, data.unit, np.einsum("jci,jc->ji", jacobian, residual) / noise**2)
+    right = np.zeros((data.num_units, dim))
+    for number in range(len(cases)):
+        np.add.at(right, data.unit[case == number], residual[case == number] @ jacobian[number] / noise**2)
     prior_scale = np.asarray(prior.scale, float)
-    steps = np.linalg.solve(normal + np.diag(prior_scale**-2.0), right[..., None])[..., 0]
+    steps = _solve_by_unit(jacobian / noise, case, data.unit, prior_scale**-2.0, right)
     centre = np.asarray(partition.flatten(model), float) + steps.mean(0)
     scale = np.maximum(steps.std(0), 0.1 * prior_scale)
     return Reference(jnp.asarray(centre, dtype), jnp.asarray(scale, dtype))
+
+
+def _solve_by_unit(
+    jacobian: np.ndarray, case: np.ndarray, unit: np.ndarray, precision: np.ndarray, right: np.ndarray
+) -> np.ndarray:
+    """Normal equations of every unit, solved once for all units that were seen in the same cases."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    by_unit = np.split(case[np.argsort(unit, kind="stable")], np.cumsum(np.bincount(unit))[:-1])
+    for number, cases in enumerate(by_unit):
+        groups.setdefault(tuple(sorted(cases.tolist())), []).append(number)
+    steps = np.empty_like(right)
+    for cases, units in groups.items():
+        normal = np.diag(precision) + sum(jacobian[c].T @ jacobian[c] for c in cases)
+        steps[units] = np.linalg.solve(normal, right[units].T).T
+    return steps
 
 
 def laplace_reference(

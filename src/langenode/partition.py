@@ -31,7 +31,12 @@ class Partition(eqx.Module):
 
     @classmethod
     def of(cls, model: Any, where: Where = "all") -> "Partition":
-        """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`."""
+        """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`.
+
+        `"none"` selects none: for models whose own noise is all that varies.
+        """
+        if where == "none":
+            return cls.at(model, ())
         leaves = jax.tree.leaves(model)
         picked = sorted(i for i in _chosen_positions(model, where) if eqx.is_inexact_array(leaves[i]))
         if not picked:
@@ -73,6 +78,8 @@ class Partition(eqx.Module):
     def flatten(self, model: Any) -> Float[Array, " dim"]:
         """The stochastic weights of a model as one vector."""
         leaves = jax.tree.leaves(model)
+        if not self.positions:
+            return jnp.zeros(0, jnp.result_type(*(leaf for leaf in leaves if eqx.is_inexact_array(leaf))))
         return jnp.concatenate([jnp.ravel(leaves[i]) for i in self.positions])
 
     def combine(self, model: Any, weights: Float[Array, " dim"]) -> Any:
@@ -115,7 +122,7 @@ def _chosen_positions(model: Any, where: Where) -> set[int]:
     if where == "last_layer":
         return _last_layer_positions(model)
     raise ValueError(
-        f"stochastic must be 'all', 'last_layer' or a function of the model; got {where!r}; use one of these"
+        f"stochastic must be 'all', 'last_layer', 'none' or a function of the model; got {where!r}; use one of these"
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from langenode import _version, assembly, evaluation, fitfile, metrics, report, runfiles, verdict
 from langenode.assembly import Prepared
-from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
+from langenode.config import Config, ConfigError, merge, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Drawing, Experiment, Results, Splits
 from langenode.experiments.own import has_replicates
@@ -347,13 +347,18 @@ def open_run(
     path: Path, config: Any, reporter: Reporter, *, force: bool, facts: Mapping[str, Any] | None = None
 ) -> Run:
     """Go on with an unfinished run of the same configuration, or start a new one."""
-    if config.stochastic == "function":
-        raise ConfigError("a file cannot hold a function; got stochastic='function'; use all or last_layer, or Python")
+    refuse_function(config)
     folder = RunFolder(path)
     if not force and folder.config.exists() and folder.config.read_text() == to_toml(config):
         reporter.say(f"going on with the run in {path}")
         return Run(folder, config, reporter)
     return Run.start(path, config, reporter, force=force, facts=facts)
+
+
+def refuse_function(config: Any) -> None:
+    """A run folder keeps no code."""
+    if config.stochastic == "function":
+        raise ConfigError("a file cannot hold a function; got stochastic='function'; use all or last_layer, or Python")
 
 
 def existing_run(path: Path, reporter: Reporter) -> Run:
@@ -373,13 +378,13 @@ def existing_run(path: Path, reporter: Reporter) -> Run:
 def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
     """Resolve a configuration: the experiment's defaults for the method and target, then the user's layers."""
     known = EXPERIMENTS[experiment]
-    chosen: dict[str, Any] = {}
+    asked: dict[str, Any] = {}
     for layer in layers:
-        chosen |= {name: layer[name] for name in ("method", "target") if name in layer}
-    method = chosen.get("method", "langevin")
-    target = chosen.get("target", known.default_target(method))
+        asked = merge(asked, layer)
+    method = asked.get("method", known.default_method)
+    target = asked.get("target", known.default_target(method))
     top = {"experiment": experiment, "method": method, "target": target}
-    return resolve(known.config, top, known.defaults(method, target), *layers, {"experiment": experiment})
+    return resolve(known.config, top, known.defaults(method, target, asked), asked, {"experiment": experiment})
 
 
 def _provenance(config: Config) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Arrays to Matplotlib figures. Nothing here computes a metric; densities are smoothed for the eye only."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,15 +45,81 @@ def density_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabe
     grid = np.linspace(low - 0.05 * (high - low), high + 0.05 * (high - low), 240)
     image = None
     for axis, (title, values) in zip(axes[0], panels.items(), strict=True):
-        density = np.stack([_density(values[:, k], grid) for k in range(len(times))], axis=1)
-        density /= np.maximum(density.max(0), 1e-300)
-        image = axis.pcolormesh(times, grid, density, cmap="Blues", vmin=0, vmax=1, shading="nearest", rasterized=True)
-        axis.plot(times, values.mean(0), color=OTHER, lw=1.4, label="mean")
+        image = _density_over_time(axis, times, values, grid)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(xlabel)
     axes[0, 0].set_ylabel(ylabel)
     axes[0, 0].legend(frameon=False)
     figure.colorbar(image, ax=list(axes[0]), label="density / its maximum at that time", pad=0.01)
+    return figure
+
+
+def trajectory_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str) -> Any:
+    """Sixty trajectories of every set above, the density of all of them below, on common axes."""
+    figure, axes = new_figure(len(panels), 2, height=2.6, sharex=True, sharey=True)
+    # The first set, the data, has its range and a third more: a fit that goes far beyond would hide all others.
+    low, high = np.quantile(next(iter(panels.values())), [0.0005, 0.9995])
+    grid = np.linspace(low - 0.3 * (high - low), high + 0.3 * (high - low), 240)
+    image = None
+    for (above, below), (title, values) in zip(axes.T, panels.items(), strict=True):
+        above.plot(times, values[:60].T, color=DATA if title.startswith("data") else OURS, lw=0.5, alpha=0.5)
+        above.set_title(title, fontsize=10)
+        image = _density_over_time(below, times, values, grid)
+        below.set_xlabel(xlabel)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(ylabel)
+    axes[1, 0].legend(frameon=False)
+    axes[0, 0].set_ylim(grid[0], grid[-1])
+    figure.colorbar(image, ax=list(axes[1]), label="density / its maximum", pad=0.01)
+    return figure
+
+
+def _density_over_time(axis: Any, times: np.ndarray, values: np.ndarray, grid: np.ndarray) -> Any:
+    density = np.stack([_density(values[:, k], grid) for k in range(len(times))], axis=1)
+    density /= np.maximum(density.max(0), 1e-300)
+    image = axis.pcolormesh(times, grid, density, cmap="Blues", vmin=0, vmax=1, shading="nearest", rasterized=True)
+    axis.plot(times, values.mean(0), color=OTHER, lw=1.4, label="mean")
+    return image
+
+
+def end_density(counts: np.ndarray, probabilities: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabel: str) -> Any:
+    """An exact law of counts, and histograms of samples: every set on the exact law, in a panel of its own."""
+    figure, axes = new_figure(len(panels), 1, sharex=True, sharey=True)
+    inside = counts[np.flatnonzero(probabilities > 1e-6 * probabilities.max())[[0, -1]]]
+    edges = np.linspace(inside[0], inside[1], 61)
+    for axis, (title, values) in zip(axes[0], panels.items(), strict=True):
+        colour = DATA if title.startswith("data") else OURS
+        axis.hist(values, edges, density=True, color=colour, alpha=0.4, label="samples")
+        axis.plot(counts, probabilities, color=OTHER, lw=1.4, label="exact law")
+        axis.set_title(title, fontsize=10)
+        axis.set(xlabel=xlabel, xlim=(edges[0], edges[-1]))
+    axes[0, 0].set(ylabel="density", ylim=(0.0, 1.5 * probabilities.max()))
+    axes[0, 0].legend(frameon=False)
+    return figure
+
+
+def distance_curves(times: np.ndarray, curves: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str) -> Any:
+    """A distance over time, one curve a set; the data first, in black."""
+    figure, axes = new_figure(1, 1, width=5.0)
+    for (name, curve), colour in zip(curves.items(), (DATA, OURS, OTHER, EXTRA), strict=False):
+        axes[0, 0].plot(times, curve, color=colour, label=name)
+    axes[0, 0].set(xlabel=xlabel, ylabel=ylabel)
+    axes[0, 0].set_ylim(bottom=0)
+    axes[0, 0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def dependence(matrix: np.ndarray, independence: float) -> Any:
+    """A matrix of distance correlations, and the histogram of its pairs with the level of independent weights."""
+    figure, axes = new_figure(2, 1)
+    image = axes[0, 0].imshow(matrix, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+    axes[0, 0].set(xlabel="weight", ylabel="weight")
+    figure.colorbar(image, ax=axes[0, 0], label="distance correlation")
+    pairs = matrix[np.triu_indices(len(matrix), k=1)]
+    axes[0, 1].hist(pairs, np.linspace(0, 1, 51), density=True, color=OURS, alpha=0.6, label="pairs of weights")
+    axes[0, 1].axvline(independence, color=DATA, ls="--", label="independent weights, median")
+    axes[0, 1].set(xlabel="distance correlation", ylabel="density", xlim=(0, 1))
+    axes[0, 1].legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -268,3 +335,53 @@ def calibration(levels: np.ndarray, inside: np.ndarray) -> Any:
     )
     axis.legend(frameon=False, loc="upper left")
     return figure
+
+
+def sweep_lines(
+    values: Sequence[Any], lines: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str, legend: str = ""
+) -> Any:
+    """A number against a setting, a line a label: medians over the seeds, every seed, and from least to greatest.
+
+    Lines are (value, seed), NaN where there is none. Values that are not all numbers stand in the order given.
+    """
+    figure, axes = new_figure(1, 1, width=6.4, height=4.2)
+    axis = axes[0, 0]
+    places = _places(axis, values)
+    for (label, found), colour, marker in zip(lines.items(), _colours(len(lines)), cycle("os^Dv<>P"), strict=False):
+        order = np.argsort(places, kind="stable")
+        x, y = places[order], found[order]
+        levels = [np.nanquantile(row, [0.0, 0.5, 1.0]) if np.isfinite(row).any() else np.full(3, np.nan) for row in y]
+        low, middle, high = np.transpose(levels)
+        axis.plot(x, middle, color=colour, marker=marker, ms=5, lw=1.6, label=_short(label))
+        if found.shape[1] > 1:
+            axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+            axis.plot(np.repeat(x, y.shape[1]), y.ravel(), ls="", marker=marker, ms=3, color=colour, alpha=0.6)
+    if any(found.shape[1] > 1 for found in lines.values()):
+        axis.set_title("lines: medians over seeds; bands: least to greatest", fontsize=9)
+    axis.set(xlabel=_short(xlabel), ylabel=_short(ylabel, 60))
+    if legend:
+        axis.legend(title=_short(legend), frameon=False, fontsize=8, title_fontsize=8)
+    return figure
+
+
+def _places(axis: Any, values: Sequence[Any]) -> np.ndarray:
+    """Where values stand on the x axis, which gets its scale (by powers for more than 8-fold values) and ticks."""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        names = [value if isinstance(value, str) else str(value) for value in values]
+        axis.set_xticks(range(len(names)), [_short(name, 16) for name in names])
+        return np.arange(len(names), dtype=float)
+    places = np.asarray(values, float)
+    if places.min() > 0 and places.max() > 8 * places.min():
+        axis.set_xscale("log")
+        axis.minorticks_off()
+    if len(places) <= 10:
+        axis.set_xticks(places, [f"{place:g}" for place in places])
+    return places
+
+
+def _colours(num: int) -> list[Any]:
+    """Okabe and Ito's for a few lines, an ordered map for many."""
+    import matplotlib as mpl
+
+    few = [OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", "#56B4E9", DATA]
+    return few if num <= len(few) else list(mpl.colormaps["viridis"](np.linspace(0.0, 0.92, num)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.data import Dataset, Scaling, refine
+from langenode.models import has_own_noise
 from langenode.posteriors import AbstractPosterior
 from langenode.problem import Problem, draw_members, simulate
 from langenode.targets import Posterior
@@ -72,8 +73,12 @@ def predict(
     if rule.largest_step is not None:
         data, rows = refine(data, rule.largest_step)
     weights = sample_weights(problem.posterior, num_samples, key=weights_key(key))
-    start = _starts(problem, data, weights, rule, jax.random.split(key)[1])
-    outputs = _simulated(problem, data, weights, start, chunk)
+    key_start = jax.random.split(key)[1]
+    start = _starts(problem, data, weights, rule, key_start)
+    noise_keys = None
+    if has_own_noise(problem.model):
+        noise_keys = jax.random.split(jax.random.fold_in(key_start, 2), len(weights))
+    outputs = _simulated(problem, data, weights, start, noise_keys, chunk)
     if rows is not None:
         outputs = np.take_along_axis(outputs, rows[None, :, :, None], axis=2)
     return Prediction(outputs if rule.scaling is None else rule.scaling.unscale_outputs(outputs), weights)
@@ -97,7 +102,14 @@ def _starts(
     return start + scales[:, None, :] * jax.random.normal(jax.random.fold_in(key, 1), start.shape, start.dtype)
 
 
-def _simulated(problem: Problem, data: Dataset, weights: Array, start: Array | None, chunk: int) -> np.ndarray:
+def _simulated(
+    problem: Problem,
+    data: Dataset,
+    weights: Array,
+    start: Array | None,
+    noise_keys: PRNGKeyArray | None,
+    chunk: int,
+) -> np.ndarray:
     dtype, cases = weights.dtype, data.cases()
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
     parts = [
@@ -108,6 +120,7 @@ def _simulated(problem: Problem, data: Dataset, weights: Array, start: Array | N
             times,
             inputs,
             None if start is None else start[i : i + chunk],
+            None if noise_keys is None else noise_keys[i : i + chunk],
         )
         for i in range(0, len(weights), chunk)
     ]

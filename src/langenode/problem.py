@@ -14,6 +14,7 @@ import numpy as np
 from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset
 from langenode.likelihood import Likelihood
+from langenode.models import has_own_noise
 from langenode.partition import Partition
 from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw, cast
 from langenode.priors import GaussianPrior
@@ -40,6 +41,16 @@ class Problem(eqx.Module):
     posterior: AbstractPosterior
 
     def __check_init__(self):
+        if has_own_noise(self.model) and not isinstance(self.target, Population):
+            raise ValueError(
+                "a model with noise of its own has no likelihood of whole trajectories; got "
+                f"target={self.target.name!r}; use target='population'"
+            )
+        if getattr(self.target, "transition_weight", 0.0) and (self.partition.dim or not has_own_noise(self.model)):
+            raise ValueError(
+                "the transition likelihood trains a model with noise of its own whose weights are not stochastic; got "
+                f"{self.partition.dim} stochastic weights; set stochastic='none', or population.transition_weight=0"
+            )
         if not isinstance(self.posterior, AbstractVariational):
             return
         if isinstance(self.target, Population):
@@ -63,14 +74,32 @@ def simulate(
     times: Float[Array, "case time"],
     inputs: Float[Array, "case time in"],
     initial: Float[Array, "case state"] | Float[Array, "sample case state"] | None = None,
+    keys: PRNGKeyArray | None = None,
 ) -> Float[Array, "sample case time out"]:
-    """Outputs of every case under every weight vector. Weights that are not stochastic are shared, not repeated."""
+    """Outputs of every case under every weight vector. Weights that are not stochastic are shared, not repeated.
 
-    def one_sample(w, start):
-        return jax.vmap(partition.combine(model, w))(times, inputs, start)
+    `keys`, one a sample, are for models with noise of their own.
+    """
+
+    def one_sample(w, start, key):
+        return respond(partition.combine(model, w), times, inputs, start, key)
 
     axis = 0 if initial is not None and initial.ndim == 3 else None
-    return jax.vmap(one_sample, in_axes=(0, axis))(weights, initial)
+    return jax.vmap(one_sample, in_axes=(0, axis, None if keys is None else 0))(weights, initial, keys)
+
+
+def respond(
+    model: Any,
+    times: Float[Array, "case time"],
+    inputs: Float[Array, "case time in"],
+    initial: Float[Array, "case state"] | None,
+    key: PRNGKeyArray | None,
+) -> Float[Array, "case time out"]:
+    """One model in every case; the key is for noise of its own, which differs from case to case."""
+    if key is None or not has_own_noise(model):
+        return jax.vmap(model)(times, inputs, initial)
+    keys = jax.random.split(key, times.shape[0])
+    return jax.vmap(lambda t, x, start, k: model(t, x, start, key=k))(times, inputs, initial, keys)
 
 
 def draw_members(key: PRNGKeyArray, present: Bool[Array, "member condition"], num: int) -> Int[Array, "num condition"]:
@@ -182,13 +211,26 @@ class PopulationView(eqx.Module):
         member = draw_members(key_member, self.everyone.present, 1)[0]
         conditions = jnp.arange(self.times.shape[0])
         start = None if self.initial is None else self.initial[member, conditions]
-        predictions = jax.vmap(model)(self.times, self.inputs, start)
+        predictions = respond(model, self.times, self.inputs, start, jax.random.fold_in(key, 2))
         return PopulationOutcome(draw, predictions, self.everyone.centre[member, conditions])
 
     def terms(self, problem: Problem, outcomes: PopulationOutcome) -> Terms:
         """The loss from all replicas."""
-        assert isinstance(problem.target, Population)
-        return problem.target.loss(outcomes.predictions, outcomes.responses, outcomes.draw.kl, self.observed)
+        target = problem.target
+        assert isinstance(target, Population)
+        terms = target.loss(outcomes.predictions, outcomes.responses, outcomes.draw.kl, self.observed)
+        if not target.transition_weight:
+            return terms
+        extra = -target.transition_weight * self._transition_log_density(problem.model)
+        return Terms(terms.loss + extra, terms.data + extra, terms.kl)
+
+    def _transition_log_density(self, model: Any) -> Float[Array, ""]:
+        """Mean log density of a reading given the one before, over all members and conditions."""
+        observed = self.observed
+        per_condition = jax.vmap(model.transition_log_density)
+        per_member = jax.vmap(lambda y, mask: per_condition(self.times, self.inputs, y, mask))
+        density = per_member(observed.outputs, observed.mask)
+        return jnp.sum(density * observed.present) / jnp.sum(observed.present)
 
     def score(self, problem: Problem, outcomes: PopulationOutcome) -> Float[Array, ""]:
         """What early stopping watches: the fair energy score of whole trajectories, whatever loss is trained on."""

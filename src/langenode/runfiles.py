@@ -34,7 +34,9 @@ def read_predictions(path: Path) -> StoredPrediction:
     import xarray as xr
 
     with xr.open_dataset(path, engine="scipy") as stored:
-        return StoredPrediction(np.asarray(stored["outputs"], float), np.asarray(stored["weights"]))
+        outputs = np.asarray(stored["outputs"], float)
+        weights = np.asarray(stored["weights"]) if "weights" in stored else np.zeros((len(outputs), 0))
+        return StoredPrediction(outputs, weights)
 
 
 def write_history(path: Path, rows: np.ndarray, validation: np.ndarray, block: int) -> None:

@@ -69,6 +69,25 @@ def print_comparison(found: Mapping[str, Any]) -> None:
         _print(note)
 
 
+def print_sweep(found: Mapping[str, Any]) -> None:
+    """The points of a sweep, with the number that was drawn and a few beside it."""
+    rows = found["rows"]
+    beside = (found["metric"], "crps", "coverage.90", "posterior.relative_ess", "seconds.fit")
+    names = [name for name in dict.fromkeys(beside) if any(name in row for row in rows)]
+    cells = [
+        (
+            *(str(row[key]) for key in (*found["vary"], "seed")),
+            *(_number(row.get(name)) for name in names),
+            _short(row["error"] or ""),
+        )
+        for row in rows
+    ]
+    header = (*found["vary"], "seed", *names, "error")
+    is_all_well = not found["failed"]
+    title = f"{found['experiment']}: {len(rows)} points"
+    _print_table(title, header[:-1] if is_all_well else header, [row[:-1] if is_all_well else row for row in cells])
+
+
 def _data_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     def spread(values: Mapping[str, Any] | None) -> str:
         if values is None:

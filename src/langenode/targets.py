@@ -147,8 +147,9 @@ class Population(eqx.Module):
     **Losses:** `energy` compares whole trajectories by whitened principal scores (fair energy score, plus
     `moment_weight` times the squared error of the scores' mean and covariance); `quantile` sorts the replicas at each
     time and takes the L1 distance to the data's quantiles; `log_mean_exp` is the marginal likelihood of a trajectory
-    under the replicas. `joint`: one unit keeps one w in all conditions, so trajectories of all conditions are
-    compared together.
+    under the replicas. `transition_weight` times minus the mean log density of a reading given the one before is added
+    for models with noise of their own, whose memory a distance between marginal laws does not see. `joint`: one unit
+    keeps one w in all conditions, so trajectories of all conditions are compared together.
     """
 
     name: ClassVar[str] = "population"
@@ -156,6 +157,7 @@ class Population(eqx.Module):
     kl_weight: float = eqx.field(static=True, default=1e-4)
     moment_weight: float = eqx.field(static=True, default=0.0)
     joint: bool = eqx.field(static=True, default=False)
+    transition_weight: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self):
         if self.kind not in ("energy", "quantile", "log_mean_exp"):

@@ -60,7 +60,17 @@ ExperimentArgument = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="Which demonstration: ou.", autocompletion=_experiment_names)
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
-
+Vary = Annotated[
+    list[str] | None,
+    typer.Option("--vary", help="section.key=value,value; repeatable. Lists as [[8],[16,16]]."),
+]
+Seeds = Annotated[str | None, typer.Option(help="Seeds of every point: 1,2,3.")]
+SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/EXPERIMENT-sweep by default.")]
+Jobs = Annotated[int | None, typer.Option(help="How many points at a time; as many as cores by default.", min=1)]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="The column of sweep.csv to draw; w1_exact.relative, w1.ratio or crps by default."),
+]
 
 DataArgument = Annotated[
     Path,

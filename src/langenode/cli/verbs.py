@@ -14,19 +14,24 @@ from langenode.cli.options import (
     Force,
     Initial,
     Inputs,
+    Jobs,
     Json,
     Method,
+    Metric,
     Out,
     Outputs,
     Rest,
     RunArgument,
     Seed,
+    Seeds,
     Set,
     Stochastic,
+    SweepOut,
     Target,
     Time,
     Trajectory,
     Unit,
+    Vary,
     Verbose,
 )
 
@@ -205,6 +210,48 @@ def compare(
 ) -> None:
     """Put runs side by side, ranked by scores that no method was trained on."""
     work.compare_runs(runs, out, force=force, as_json=json_)
+
+
+@app.command(
+    epilog="**Examples**: `langenode sweep ou --vary sampler.num_steps=2,4,8,16,32 --seeds 1,2,3` · "
+    "`langenode sweep ou --vary training.num_samples=32,64,128 --vary model.layers=[[],[8]] --out runs/samples` "
+    "(a folder a point, sweep.csv, sweep.png)"
+)
+def sweep(
+    experiment: ExperimentArgument,
+    vary: Vary = None,
+    seeds: Seeds = None,
+    method: Method = None,
+    target: Target = None,
+    stochastic: Stochastic = None,
+    rest: Rest = None,
+    out: SweepOut = None,
+    jobs: Jobs = None,
+    metric: Metric = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a demonstration at every combination of settings, side by side; one table and one figure of all.
+
+    Each point is a run of its own in the folder. A point that fails does not stop the others; the same command goes on
+    with what is missing. The figure has the first setting on its axis and a line for each value of the others.
+    """
+    layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest)
+    work.sweep_settings(
+        experiment,
+        layers,
+        vary or [],
+        seeds,
+        out,
+        jobs=jobs,
+        metric=metric,
+        force=force,
+        as_json=json_,
+        verbose=verbose,
+    )
 
 
 @app.command(

@@ -67,13 +67,10 @@ def demonstrate(
     """Start or go on with a demonstration, up to the stage `last`."""
     _prepare_jax()
     from langenode import pipeline
-    from langenode.experiments import DEMONSTRATIONS
     from langenode.progress import Reporter
     from langenode.runfolder import RunFolder
 
-    if experiment not in DEMONSTRATIONS:
-        hint = "for a file of your own: langenode fit" if Path(experiment).exists() else "choose one"
-        refuse(f"an experiment must be one of {', '.join(DEMONSTRATIONS)}; got {experiment!r}; {hint}")
+    _refuse_unknown(experiment)
     config = pipeline.configure(experiment, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
@@ -82,6 +79,55 @@ def demonstrate(
         _say_unused(config, choices, reporter)
         run.complete(last)
     _finish(folder, as_json=as_json)
+
+
+def sweep_settings(
+    experiment: str,
+    choices: list[dict[str, Any]],
+    vary: Sequence[str],
+    seeds: str | None,
+    out: Path | None,
+    *,
+    jobs: int | None,
+    metric: str | None,
+    force: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """A grid of runs; every point's configuration is checked before the first begins."""
+    _prepare_jax()
+    from langenode import cli, screen, sweep
+    from langenode.progress import Reporter
+
+    _refuse_unknown(experiment)
+    values = None if seeds is None else sweep.parse_values(seeds)
+    plan = sweep.make_plan(experiment, choices, sweep.parse_vary(vary), values)
+    folder = Path("runs") / f"{experiment}-sweep" if out is None else out
+    reporter = Reporter(verbose=verbose)
+    for name, why in plan.unused:
+        reporter.say(f"note: {name} has no effect with {why}")
+    found = sweep.run_sweep(folder, plan, reporter, jobs=jobs, metric=metric, force=force)
+    if as_json:
+        _print_json(found)
+    else:
+        screen.print_sweep(found)
+        print(f"The sweep is in {folder}: {', '.join(Path(file).name for file in found['files'])}")
+    if failed := found["failed"]:
+        names = ", ".join(failed)
+        print(
+            f"langenode: every point must be fitted; {len(failed)} of {len(plan.points)} failed ({names}); "
+            "see the column error of sweep.csv; the same command tries them again",
+            file=sys.stderr,
+        )
+        sys.exit(cli.EXIT_FIT)
+
+
+def _refuse_unknown(experiment: str) -> None:
+    from langenode.experiments import DEMONSTRATIONS
+
+    if experiment not in DEMONSTRATIONS:
+        hint = "for a file of your own: langenode fit" if Path(experiment).exists() else "choose one"
+        refuse(f"an experiment must be one of {', '.join(DEMONSTRATIONS)}; got {experiment!r}; {hint}")
 
 
 def fit_own_data(

@@ -62,19 +62,20 @@ def as_configured(config: Any) -> Sequence[Any]:
 class Experiment(NamedTuple):
     """One demonstration, or a user's own data.
 
-    `defaults(method, target)` are the layers below the user's choices. `simulate` makes (or reads) the data.
-    `candidates(config)` are configurations whose models are tried, the plainest first; the best on validation data is
-    kept. `companion(config)` is a second fit that figures compare with (the paper's baseline), or None. `metrics` adds
-    entries to metrics.json; `figures` gives named figures, in the report's order.
+    `defaults(method, target, asked)` are the layers below the user's choices, which are `asked`. `simulate` makes (or
+    reads) the data. `candidates(config)` are configurations whose models are tried, the plainest first; the best on
+    validation data is kept. `companion(config)` is a second fit that figures compare with (the paper's baseline), or
+    None. `metrics` adds entries to metrics.json; `figures` gives named figures, in the report's order.
     """
 
     name: str
     config: type[Config]
-    defaults: Callable[[str, str], dict[str, Any]]
+    defaults: Callable[[str, str, Mapping[str, Any]], dict[str, Any]]
     default_target: Callable[[str], str]
     simulate: Callable[[Any, PRNGKeyArray], Splits]
     build_model: Callable[[Any, PRNGKeyArray], Any]
     metrics: Callable[[Results], dict[str, Any]]
     figures: Callable[[Results], dict[str, Drawing]]
+    default_method: str = "langevin"
     companion: Callable[[Any], Any] = no_companion
     candidates: Callable[[Any], Sequence[Any]] = as_configured

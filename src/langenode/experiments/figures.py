@@ -1,8 +1,9 @@
-"""Figures that experiments share: bands, parity, calibration and training, with their captions and numbers."""
+"""Figures that experiments share: bands, parity, calibration, weights and training, with captions and numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from langenode import metrics as metrics_of
@@ -96,6 +97,43 @@ def calibration(results: Results) -> Drawing:
     )
     numbers = [(f"{k} % band", f"{100 * v:.1f} %") for k, v in results.metrics["coverage"].items()]
     return Drawing(figure, "Calibration", caption, "Observed against nominal coverage of central bands.", numbers)
+
+
+def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawing:
+    """Runs of the sampler in pseudo-time, for the four weights that vary most."""
+    from langenode import plots
+
+    posterior: Any = results.problem.posterior
+    keys = jax.random.split(results.key, 24)
+    paths = np.asarray(jax.jit(jax.vmap(lambda k: posterior.path(key=k)))(keys))
+    grid = np.asarray(getattr(posterior, "chain", posterior).grid)
+    names = results.problem.partition.names if names is None else names
+    chosen = np.argsort(-results.weights.std(0))[:4] if len(names) > 4 else np.arange(len(names))
+    figure = plots.weight_paths(grid, paths[:, :, chosen], [names[int(i)] for i in chosen])
+    caption = "24 weight trajectories of the sampler in pseudo-time; where they end are the samples."
+    alt = "Random paths of weights from a common start to their scattered ends."
+    return Drawing(figure, "Weights in pseudo-time", caption, alt)
+
+
+def dependence(results: Results, num_samples: int) -> Drawing:
+    """Distance correlation of every pair of weights, with what independent weights would show."""
+    from langenode import plots
+
+    weights = results.weights[:num_samples]
+    found = metrics_of.distance_correlation_matrix(weights, num_permutations=1, rng=np.random.default_rng(0))
+    pairs = np.triu_indices(weights.shape[1], k=1)
+    figure = plots.dependence(found.biased, found.independence)
+    caption = (
+        f"Distance correlation of every pair of the {weights.shape[1]} weights over {len(weights)} samples, and its "
+        "histogram. Of independent weights it is not zero: their median is the dashed line."
+    )
+    numbers = [
+        ("median of pairs", f"{np.median(found.biased[pairs]):.3f}"),
+        ("independent weights", f"{found.independence:.3f}"),
+        ("bias-corrected and squared, median", f"{np.median(found.corrected[pairs]):.3f}"),
+    ]
+    alt = "A matrix of distance correlations between weights, and a histogram of its entries."
+    return Drawing(figure, "Dependence between weights", caption, alt, numbers)
 
 
 def loss(results: Results) -> Drawing:

@@ -4,6 +4,7 @@
 `tempered` is the paper's reading of the first data set: one w, the log-likelihood averaged.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -39,8 +40,9 @@ class OUConfig(Config):
     data: OUData = OUData()
 
 
-def defaults(method: str, target: str) -> dict[str, Any]:
+def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/ou.md) that differ from the general defaults."""
+    del asked
     layers: dict[str, Any] = {
         "scaling": "none",  # the two weights are read in the data's own units
         "model": {"layers": ()},
@@ -137,7 +139,7 @@ def figures(results: Results) -> dict[str, Drawing]:
     if len(results.convergence["update"]) and config.target != "posterior":  # whose floor includes the noise
         made["w1"] = _w1_convergence(results)
     if hasattr(results.problem.posterior, "path"):
-        made["weight_paths"] = _weight_paths(results)
+        made["weight_paths"] = shared.weight_paths(results, ("W", "b") if is_two_weight_law(config) else None)
     return made | {"loss": shared.loss(results)}
 
 
@@ -176,21 +178,6 @@ def _w1_convergence(results: Results) -> Drawing:
 def label(config: Config) -> str:
     """How a method is called in legends."""
     return {"langevin": "Langevin sampling", "paper": "Langevin sampling (paper)"}.get(config.method, config.method)
-
-
-def _weight_paths(results: Results) -> Drawing:
-    from langenode import plots
-
-    posterior: Any = results.problem.posterior
-    keys = jax.random.split(results.key, 24)
-    paths = np.asarray(jax.jit(jax.vmap(lambda k: posterior.path(key=k)))(keys))
-    grid = np.asarray(getattr(posterior, "chain", posterior).grid)
-    names = ("W", "b") if is_two_weight_law(results.config) else results.problem.partition.names
-    chosen = np.argsort(-results.weights.std(0))[:4] if len(names) > 4 else np.arange(len(names))
-    figure = plots.weight_paths(grid, paths[:, :, chosen], [names[i] for i in chosen])
-    caption = "24 weight trajectories of the sampler in pseudo-time; where they end are the samples."
-    alt = "Random paths of weights from a common start to their scattered ends."
-    return Drawing(figure, "Weights in pseudo-time", caption, alt)
 
 
 def _weight_densities(results: Results) -> Drawing:

@@ -167,8 +167,9 @@ def _target_choice(target: str, is_asked: bool, is_population: bool, data: Datas
     return Choice("target", target, f"there are too few replicates to learn a spread between specimens: {why}")
 
 
-def defaults(method: str, target: str) -> dict[str, Any]:
+def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/own-data.md) that differ from the general defaults."""
+    del asked
     layers: dict[str, Any] = {
         "stochastic": "last_layer",
         "mle": {"num_adam": 500, "num_lbfgs": 200, "penalty": 1e-5},

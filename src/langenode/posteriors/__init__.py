@@ -5,6 +5,7 @@ from langenode.posteriors.bottleneck import Bottleneck, bottleneck
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
+from langenode.posteriors.point import Point, point
 
 __all__ = [
     "AbstractPosterior",
@@ -14,6 +15,7 @@ __all__ = [
     "Empirical",
     "Gaussian",
     "Langevin",
+    "Point",
     "Reference",
     "bottleneck",
     "cast",
@@ -21,5 +23,6 @@ __all__ = [
     "graded_grid",
     "langevin",
     "paper_langevin",
+    "point",
     "uniform_grid",
 ]

@@ -1,0 +1,59 @@
+"""Two modes of a count: the valley between them, their weights, means and widths, and the memory of their noise."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from langenode._types import Float, Int
+
+
+class ModeSummary(NamedTuple):
+    """Probability of the low mode, and mean and standard deviation of each; NaN where a mode is empty."""
+
+    p_low: float
+    low_mean: float
+    low_std: float
+    high_mean: float
+    high_std: float
+
+
+def valley(counts: Int[np.ndarray, " count"], probabilities: Float[np.ndarray, " count"]) -> float:
+    """The least likely count between the two peaks of an exact law; halfway where there is but one."""
+    inner = probabilities[1:-1]
+    peaks = 1 + np.flatnonzero((inner > probabilities[:-2]) & (inner >= probabilities[2:]))
+    peaks = peaks[np.argsort(probabilities[peaks])[-2:]]
+    low, high = int(peaks.min()), int(peaks.max())
+    if low == high:
+        return float(counts[low])
+    return float(counts[low + int(np.argmin(probabilities[low:high]))])
+
+
+def mode_summary(values: np.ndarray, split: float, *, weights: np.ndarray | None = None) -> ModeSummary:
+    """Weights, means and widths of the modes below and above `split`, of samples or of a weighted grid."""
+    weights = np.ones(len(values)) if weights is None else weights
+    is_low = values < split
+
+    def moments(chosen: np.ndarray) -> tuple[float, float]:
+        mass = weights[chosen].sum()
+        if mass <= 0.0:
+            return float("nan"), float("nan")
+        mean = (weights[chosen] * values[chosen]).sum() / mass
+        variance = (weights[chosen] * (values[chosen] - mean) ** 2).sum() / mass
+        return float(mean), float(np.sqrt(variance))
+
+    return ModeSummary(float(weights[is_low].sum() / weights.sum()), *moments(is_low), *moments(~is_low))
+
+
+def increment_memory(trajectories: Float[np.ndarray, "traj time"], split: float) -> dict[str, float | None]:
+    """Lag-1 autocorrelation of the increments within each mode, over the last half of the time.
+
+    Of trajectories that stay on one side of `split` there. None where a mode is empty or its increments vanish.
+    """
+    late = trajectories[:, trajectories.shape[1] // 2 :]
+    found: dict[str, float | None] = {}
+    for name, stays in (("low", np.all(late < split, axis=1)), ("high", np.all(late >= split, axis=1))):
+        steps = np.diff(late[stays], axis=1)
+        steps = steps - steps.mean() if steps.size else steps
+        power = float((steps**2).mean()) if steps.size else 0.0
+        found[name] = float((steps[:, 1:] * steps[:, :-1]).mean() / power) if power > 1e-12 else None
+    return found

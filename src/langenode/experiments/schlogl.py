@@ -1,0 +1,265 @@
+"""The Schlögl demonstration: a neural ODE whose random weights make trajectories go one of two ways.
+
+The data are exact simulations of the reaction; its exact law, from the master equation, judges every fit. The model is
+deterministic for given weights, or has noise of its own (`model.noise`): then no weight is random.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from pydantic import Field
+
+from langenode import metrics as metrics_of
+from langenode._types import PRNGKeyArray
+from langenode.config import Config, Count, ModelConfig, NoiseConfig, Section, TemperedConfig, TrainingConfig
+from langenode.experiments import figures as shared
+from langenode.experiments.base import Drawing, Experiment, Results, Splits
+from langenode.experiments.modes import increment_memory, mode_summary, valley
+from langenode.models import MLP, NeuralODE, NeuralSDE, OnConcatenation, PositiveOnConcatenation, make_solver
+from langenode.predictive import predict
+from langenode.simulators import schlogl
+from langenode.simulators.master_equation import CountLaw, count_law
+
+# Samples behind the distances to the exact law and the mode weights: their own chance must not matter.
+NUM_LAW_SAMPLES = 16_384
+# Distance correlation is quadratic in samples and in weights.
+NUM_DEPENDENCE_SAMPLES = 128
+
+
+class SchloglData(Section):
+    """The generator; validation and test sets are further simulations."""
+
+    num_trajectories: int = Field(default=1024, ge=2)
+    num_validation: Count = 256
+    num_test: int = Field(default=1024, ge=2)
+    num_times: int = Field(default=101, ge=2)
+    end_time: float = Field(default=10.0, gt=0)
+    num_start: Count = 250
+
+
+class SchloglModel(ModelConfig):
+    """The right-hand side, and with `noise` the layers of its diffusion."""
+
+    noise: bool = False
+    diffusion_layers: tuple[Count, ...] = (16,)
+
+
+class SchloglConfig(Config):
+    """The Schlögl demonstration's configuration."""
+
+    experiment: str = "schlogl"
+    data: SchloglData = SchloglData()
+    model: SchloglModel = SchloglModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+
+def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Choices made by measurement (see docs/schlogl.md) that differ from the general defaults."""
+    layers: dict[str, Any] = {
+        "mle": {"num_adam": 300, "num_lbfgs": 0},
+        "population": {"loss": "quantile", "kl_weight": 3e-3},
+        "sampler": {"num_steps": 8, "horizon": 2.0},
+        "training": {"num_updates": 900, "num_samples": 512, "learning_rate": 4e-3},
+    }
+    if target == "tempered":  # the paper's reading: two modes, told apart by k-means
+        layers["noise"] = {"num_modes": 2}
+        layers["training"] = {"num_updates": 300, "num_samples": 64, "batch_trajectories": 64, "learning_rate": 4e-3}
+    if method == "paper":
+        layers["sampler"] = {"num_steps": 500, "pseudo_time_step": 2e-3, "layers": (101, 101), "diffusion_start": 2.0}
+        layers["training"] |= {"num_updates": 100, "num_samples": 32, "block": 10}
+    if asked.get("model", {}).get("noise"):
+        layers |= {
+            "stochastic": "none",
+            "rest": "refit",
+            "mle": {"num_adam": 800, "num_lbfgs": 0, "learning_rate": 1e-2},
+            "training": {"num_updates": 400, "num_samples": 256, "batch_trajectories": 256, "learning_rate": 2e-3},
+        }
+        layers["population"] |= {"transition_weight": 3.0}
+    return layers
+
+
+def default_target(method: str) -> str:
+    """The paper's method keeps the paper's averaged mixture likelihood unless told otherwise."""
+    return "tempered" if method == "paper" else "population"
+
+
+def simulate(config: SchloglConfig, key: PRNGKeyArray) -> Splits:
+    """Three independent sets of exact trajectories."""
+    options = config.data
+    sizes = (options.num_trajectories, options.num_validation, options.num_test)
+    parameters = _parameters(config)
+    return Splits(*(schlogl.simulate(parameters, n, key=jax.random.fold_in(key, i)) for i, n in enumerate(sizes)))
+
+
+def _parameters(config: SchloglConfig) -> schlogl.SchloglParameters:
+    options = config.data
+    return schlogl.SchloglParameters(
+        num_start=options.num_start, num_times=options.num_times, end_time=options.end_time
+    )
+
+
+def build_model(config: SchloglConfig, key: PRNGKeyArray) -> NeuralODE | NeuralSDE:
+    """`dX/dt = NN(X)`, 1-16-16-1: 321 weights; with noise a second net for the diffusion."""
+    options = config.model
+    key_drift, key_diffusion = jax.random.split(key)
+    dynamics = OnConcatenation(MLP((1, *options.layers, 1), options.activation, key=key_drift))
+    if not options.noise:
+        solver = make_solver(options.solver, options.substeps, options.input_rule)
+        return NeuralODE(dynamics, num_hidden=1, solver=solver)
+    network = MLP((1, *options.diffusion_layers, 1), options.activation, key=key_diffusion)
+    return NeuralSDE(dynamics, PositiveOnConcatenation(network))
+
+
+def companion(config: SchloglConfig) -> SchloglConfig | None:
+    """The paper's baseline beside our sampler: a diagonal Gaussian under the averaged mixture likelihood."""
+    if config.method not in ("bottleneck", "langevin", "paper") or config.stochastic != "all":
+        return None
+    return config.model_copy(
+        update={
+            "method": "gaussian-diagonal",
+            "target": "tempered",
+            "noise": NoiseConfig(num_modes=2),
+            "tempered": TemperedConfig(),
+            "training": TrainingConfig(num_updates=200, num_samples=64, batch_trajectories=64, learning_rate=1e-2),
+        }
+    )
+
+
+def exact_law(config: SchloglConfig) -> CountLaw:
+    """What the master equation says of the counts."""
+    parameters = _parameters(config)
+    return count_law(schlogl.network(parameters), parameters.times)
+
+
+def metrics(results: Results) -> dict[str, Any]:
+    """Distances to the exact law, weights and widths of the two modes, and the memory of the noise."""
+    law = exact_law(results.config)
+    spread = float(np.sqrt(np.mean(law.std**2)))
+    split = valley(law.counts, law.probabilities[-1])
+    train, samples = results.splits.train.outputs[:, :, 0], law_samples(results)
+    distance = {
+        "relative": float(metrics_of.w1_to_law(samples, law.counts, law.probabilities).mean() / spread),
+        "data_relative": float(metrics_of.w1_to_law(train, law.counts, law.probabilities).mean() / spread),
+        "num_samples": len(samples),
+        "rms_std": spread,
+    }
+    ours, data = mode_summary(samples[:, -1], split), mode_summary(train[:, -1], split)
+    exact = mode_summary(law.counts, split, weights=law.probabilities[-1])
+    modes = {**ours._asdict(), "split": split}
+    modes |= {f"{name}_data": value for name, value in data._asdict().items()}
+    modes |= {f"{name}_exact": value for name, value in exact._asdict().items()}
+    found: dict[str, Any] = {"w1_exact": distance, "modes": modes}
+    found["increments"] = {
+        "lag1": increment_memory(samples[:2048], split),
+        "lag1_data": increment_memory(train, split),
+    }
+    return found
+
+
+def law_samples(results: Results) -> np.ndarray:
+    """Many trajectories of the fit, (sample, time)."""
+    prediction = predict(results.problem, results.splits.train, NUM_LAW_SAMPLES, results.rule, key=results.key)
+    return np.asarray(prediction.outputs[:, 0, :, 0], float)
+
+
+def figures(results: Results) -> dict[str, Drawing]:
+    """Every figure of the paper's section, the exact law beside them, calibration and the training."""
+    made = {
+        "trajectories": _trajectories(results),
+        "end": _end_density(results),
+        "w1_exact": _distances(results),
+        "calibration": shared.calibration(results),
+    }
+    if results.problem.partition.dim > 1:
+        made["dependence"] = shared.dependence(results, NUM_DEPENDENCE_SAMPLES)
+    if hasattr(results.problem.posterior, "path"):
+        made["weight_paths"] = shared.weight_paths(results)
+    return made | {"loss": shared.loss(results)}
+
+
+def _panels(results: Results) -> dict[str, np.ndarray]:
+    panels = {
+        "data (exact simulation)": results.splits.train.outputs[:, :, 0],
+        label(results.config): results.predictions[:, 0, :, 0],
+    }
+    if results.companion_predictions is not None:
+        panels["BBVI (diagonal, mixture likelihood)"] = results.companion_predictions[:, 0, :, 0]
+    return panels
+
+
+def label(config: Config) -> str:
+    """How a method is called in legends."""
+    if config.stochastic == "none":
+        return "neural SDE"
+    return {"bottleneck": "Langevin, bottleneck", "langevin": "Langevin", "paper": "Langevin (paper)"}.get(
+        config.method, config.method
+    )
+
+
+def _trajectories(results: Results) -> Drawing:
+    from langenode import plots
+
+    panels = _panels(results)
+    times = results.splits.train.times[0]
+    figure = plots.trajectory_panels(times, panels, xlabel="t", ylabel="X")
+    modes = results.metrics["modes"]
+    caption = (
+        "Sixty trajectories of each (above) and the density of all of them over time, scaled to its maximum at each "
+        "time (below)."
+    )
+    if results.companion_predictions is not None:
+        caption += " BBVI is the paper's baseline: a diagonal Gaussian over the weights under a two-mode likelihood."
+    numbers = [("P(low) of the fit", f"{modes['p_low']:.3f}"), ("of the data", f"{modes['p_low_data']:.3f}")]
+    numbers += [("exact", f"{modes['p_low_exact']:.3f}")]
+    alt = f"Trajectories and their densities over time: {', '.join(panels)}."
+    return Drawing(figure, "Trajectories", caption, alt, numbers)
+
+
+def _end_density(results: Results) -> Drawing:
+    from langenode import plots
+
+    law = exact_law(results.config)
+    panels = {name: values[:, -1] for name, values in _panels(results).items()}
+    figure = plots.end_density(law.counts, law.probabilities[-1], panels, xlabel="X at the last time")
+    modes = results.metrics["modes"]
+    numbers = [
+        (f"std of the {name} mode", f"{modes[f'{name}_std']:.1f} (exact {modes[f'{name}_std_exact']:.1f})")
+        for name in ("low", "high")
+    ]
+    caption = "The law of the last count: what the master equation says exactly, and samples of the data and the fits."
+    return Drawing(
+        figure, "Where trajectories end", caption, "Densities with two peaks, against the exact law.", numbers
+    )
+
+
+def _distances(results: Results) -> Drawing:
+    from langenode import plots
+
+    law, found = exact_law(results.config), results.metrics["w1_exact"]
+    curves = {
+        name: metrics_of.w1_to_law(values, law.counts, law.probabilities) / found["rms_std"]
+        for name, values in _panels(results).items()
+    }
+    figure = plots.distance_curves(law.times, curves, xlabel="t", ylabel="W1 to the exact law / rms std")
+    caption = (
+        f"Distance of the marginal laws to the exact one over time, for the data and for {len(results.predictions)} "
+        "samples of each fit. The data's own distance is what chance leaves."
+    )
+    numbers = [("mean, fit (many samples)", f"{found['relative']:.4f}")]
+    numbers += [("mean, data", f"{found['data_relative']:.4f}")]
+    return Drawing(figure, "Distance to the exact law", caption, "W1 over time, one curve each.", numbers)
+
+
+EXPERIMENT = Experiment(
+    name="schlogl",
+    config=SchloglConfig,
+    defaults=defaults,
+    default_target=default_target,
+    default_method="bottleneck",
+    simulate=simulate,
+    build_model=build_model,
+    companion=companion,
+    metrics=metrics,
+    figures=figures,
+)

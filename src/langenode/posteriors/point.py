@@ -1,0 +1,34 @@
+"""No weight is random: all that varies between trajectories is the process's own noise."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.posteriors.base import AbstractVariational, Draw, Estimator
+
+
+class Point(AbstractVariational):
+    """The law of no weights at all."""
+
+    has_density: ClassVar[bool] = True
+
+    weights: Float[Array, " dim"]
+    estimator: Estimator = eqx.field(static=True, default="reparametrised")
+
+    @property
+    def dim(self) -> int:
+        """How many weights a sample holds: none."""
+        return self.weights.shape[0]
+
+    def draw(self, *, key: PRNGKeyArray) -> Draw:
+        """The empty vector, at no cost."""
+        del key
+        zero = jnp.zeros((), self.weights.dtype)
+        return Draw(self.weights, zero, zero, zero)
+
+
+def point(dtype: Any) -> Point:
+    """The law of no weights, in a precision."""
+    return Point(weights=jnp.zeros(0, dtype))
