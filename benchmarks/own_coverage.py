@@ -131,8 +131,8 @@ def new_coverage(kind: Kind, seed: int, run: Path) -> float:
     low, high = (predicted["observation_quantiles"].sel(level=q).to_numpy() for q in (0.05, 0.95))
     inside = []
     for index, (_, rows) in enumerate(read.groupby("id")):
-        start = rows[list(kind.outputs)].notna().all(axis=1).to_numpy().argmax()
-        values = rows[list(kind.outputs)].to_numpy()[start:]
+        values = rows[list(kind.outputs)].to_numpy()
+        values = values[np.isfinite(values).all(axis=1).argmax() :]
         own = slice(1, len(values))
         is_inside = (values[own] >= low[index, own]) & (values[own] <= high[index, own])
         inside.append(is_inside[np.isfinite(values[own])])

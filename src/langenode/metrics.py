@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from langenode._types import Bool, Float
+from langenode._types import Bool, Float, Int
 from langenode.diagnostics import (
     DistanceCorrelation,
     LogEvidence,
@@ -88,7 +88,7 @@ def w1(
 
 def w1_to_law(
     samples: Float[np.ndarray, "sample time"],
-    values: Float[np.ndarray, " value"],
+    values: Float[np.ndarray, " value"] | Int[np.ndarray, " value"],
     probabilities: Float[np.ndarray, "time value"],
 ) -> Float[np.ndarray, " time"]:
     """Exact Wasserstein-1 distance of samples to a known law on a grid of values, at every time."""

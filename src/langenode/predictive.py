@@ -107,7 +107,7 @@ def _simulated(
     data: Dataset,
     weights: Array,
     start: Array | None,
-    noise_keys: PRNGKeyArray | None,
+    noise_keys: Array | None,
     chunk: int,
 ) -> np.ndarray:
     dtype, cases = weights.dtype, data.cases()

@@ -74,7 +74,7 @@ def simulate(
     times: Float[Array, "case time"],
     inputs: Float[Array, "case time in"],
     initial: Float[Array, "case state"] | Float[Array, "sample case state"] | None = None,
-    keys: PRNGKeyArray | None = None,
+    keys: Array | None = None,
 ) -> Float[Array, "sample case time out"]:
     """Outputs of every case under every weight vector. Weights that are not stochastic are shared, not repeated.
 

@@ -4,6 +4,7 @@ The data are exact simulations of the reaction; its exact law, from the master e
 deterministic for given weights, or has noise of its own (`model.noise`): then no weight is random.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -115,20 +116,25 @@ def companion(config: SchloglConfig) -> SchloglConfig | None:
     """The paper's baseline beside our sampler: a diagonal Gaussian under the averaged mixture likelihood."""
     if config.method not in ("bottleneck", "langevin", "paper") or config.stochastic != "all":
         return None
+    num_updates = min(200, config.training.num_updates)
     return config.model_copy(
         update={
             "method": "gaussian-diagonal",
             "target": "tempered",
             "noise": NoiseConfig(num_modes=2),
             "tempered": TemperedConfig(),
-            "training": TrainingConfig(num_updates=200, num_samples=64, batch_trajectories=64, learning_rate=1e-2),
+            "training": TrainingConfig(num_updates=num_updates, num_samples=32, batch_trajectories=32),
         }
     )
 
 
 def exact_law(config: SchloglConfig) -> CountLaw:
     """What the master equation says of the counts."""
-    parameters = _parameters(config)
+    return _law_of(_parameters(config))
+
+
+@functools.cache
+def _law_of(parameters: schlogl.SchloglParameters) -> CountLaw:
     return count_law(schlogl.network(parameters), parameters.times)
 
 
