@@ -37,8 +37,9 @@ OUT.mkdir(parents=True, exist_ok=True)
 # which a force of 1 N gives 1 cm/s^2. Every run is released from rest at a position of its own, and pushed by three
 # sines of random strength, frequency and phase. Held-out runs have forces of their own.
 #
-# No start is given: the first reading of the position is taken as known, so it is neither fitted nor scored. That the
-# mass was at rest is learned: the start of the hidden components is an affine function of the first reading and force.
+# No start is given: a run begins at the first reading of its position, with the noise of a reading, and that one is
+# neither fitted nor scored. That the mass was at rest is learned: the start of the hidden components is an affine
+# function of the first reading and force.
 
 # %%
 NUM_RUNS, NUM_READINGS, SECONDS = 20 if QUICK else 30, 61, 15.0
@@ -141,7 +142,7 @@ print(f"inferred noise {noise.mean():.3f} cm, of which the readings' own is {NOI
 # **What to see:** without hidden state the model has only a wide band to offer: it knows that it does not know. With
 # one hidden component the prediction follows the mass for fifteen seconds under a new force, so closely that the
 # difference is drawn apart (below). Most of what is left is the error of the readings; the rest (the dashed line) is
-# smooth in time. Part of it comes from the first reading: it was taken as known, so its error is carried along.
+# smooth in time. Part of it comes from the first reading, whose error is carried along (and is in the band).
 
 # %%
 figure, axes = plt.subplots(3, 3, figsize=(12, 7.5), sharex=True, sharey="row", layout="constrained",

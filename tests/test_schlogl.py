@@ -99,7 +99,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", list(CASES))
+SLOW = ("langevin", "diagonal", "lowrank")
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CASES])
 def test_every_method_runs_to_its_report(case, tmp_path):
     done("run", "schlogl", "--out", "run", *words(SMALL), *CASES[case], cwd=tmp_path)
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())

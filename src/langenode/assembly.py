@@ -219,7 +219,7 @@ def make_reference(
     target: Target,
 ) -> Reference:
     """The chain's law without control: the prior for `paper`, ridge steps or Laplace for our own."""
-    if config.method == "paper":
+    if config.method in ("paper", "bottleneck"):  # a bottleneck's chain has its reference in the latent space
         return Reference(prior.mean, prior.scale)
     if isinstance(target, targets.Population):
         return population_reference(model, partition, data, prior)

@@ -15,6 +15,7 @@ from langenode.problem import Problem, draw_members, simulate
 from langenode.targets import Posterior
 
 _compiled_simulate = eqx.filter_jit(simulate)
+_compiled_members = jax.jit(draw_members, static_argnums=2)
 
 
 class Rule(NamedTuple):
@@ -94,7 +95,7 @@ def _starts(
     replicates = data.replicates()
     if replicates.initial is None:
         return None
-    members = draw_members(key, jnp.asarray(replicates.present), len(weights))
+    members = _compiled_members(key, jnp.asarray(replicates.present), len(weights))
     start = jnp.asarray(replicates.initial, weights.dtype)[members, jnp.arange(members.shape[1])]
     if not rule.starts_at_reading:
         return start
