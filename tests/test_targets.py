@@ -539,3 +539,16 @@ def test_an_unknown_population_loss_is_refused():
 def test_targets_are_called_by_their_names():
     assert (Posterior.name, Tempered.name, Population.name) == ("posterior", "tempered", "population")
     assert isinstance(observed_from(np.ones((2, 1, 2, 1))), Observed)
+
+
+def test_a_saturated_quantile_distance_grows_with_the_logarithm():
+    outputs = np.array([0.0, 1.0, 5.0, 6.0])[:, None, None, None]
+    present = np.ones(outputs.shape, bool)
+    replicates = Replicates(outputs, present, None, present[:, :, 0, 0])
+    observed = observe(replicates, np.zeros_like(outputs))
+    predictions = jnp.asarray(np.array([6.5, 0.0, 1.0, 2.0])[:, None, None, None])
+    distance = np.abs(np.array([0.0, 0.0, 3.0, 0.5])) / float(observed.scale[0])
+    plain = float(quantile_distance(predictions, observed))
+    assert plain == pytest.approx(distance.mean(), rel=1e-6)
+    found = float(quantile_distance(predictions, observed, saturation=0.5))
+    assert found == pytest.approx((0.5 * np.log1p(distance / 0.5)).mean(), rel=1e-6)

@@ -78,13 +78,15 @@ class NoiseConfig(Section):
 class PopulationConfig(Section):
     """The distance to the data's distribution, and the weight of the KL beside it.
 
-    `transition_weight` is that of the transition likelihood, for models with noise of their own.
+    `transition_weight` is that of the transition likelihood, for models with noise of their own. `saturation` makes
+    the quantile loss grow slowly beyond so many spreads, for data with several modes.
     """
 
     loss: Literal["energy", "quantile", "log_mean_exp"] = "energy"
     kl_weight: Annotated[float, Field(ge=0)] = 1e-4
     moment_weight: Annotated[float, Field(ge=0)] = 0.0
     transition_weight: Annotated[float, Field(ge=0)] = 0.0
+    saturation: Positive | None = None
     explained: Annotated[float, Field(gt=0, le=1)] = 0.999
     max_components: Count = 16
 

@@ -59,9 +59,9 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     """Choices made by measurement (see docs/schlogl.md) that differ from the general defaults."""
     layers: dict[str, Any] = {
         "mle": {"num_adam": 300, "num_lbfgs": 0},
-        "population": {"loss": "quantile", "kl_weight": 3e-3},
+        "population": {"loss": "quantile", "kl_weight": 3e-3, "saturation": 0.5},
         "sampler": {"num_steps": 8, "horizon": 2.0},
-        "training": {"num_updates": 900, "num_samples": 512, "learning_rate": 4e-3},
+        "training": {"num_updates": 900, "num_samples": 384, "learning_rate": 5e-3},
     }
     if target == "tempered":  # the paper's reading: two modes, told apart by k-means
         layers["noise"] = {"num_modes": 2}
@@ -76,7 +76,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
             "mle": {"num_adam": 800, "num_lbfgs": 0, "learning_rate": 1e-2},
             "training": {"num_updates": 400, "num_samples": 256, "batch_trajectories": 256, "learning_rate": 2e-3},
         }
-        layers["population"] |= {"transition_weight": 3.0}
+        layers["population"] |= {"transition_weight": 3.0, "saturation": None}
     return layers
 
 
