@@ -45,6 +45,7 @@ _ROOMS = {
         "Adaptive",
         "Heun",
         "NeuralODE",
+        "NeuralSDE",
         "neural_ode",
     ),
     "partition": ("Partition",),

@@ -23,6 +23,7 @@ from langenode.models import MLP as MLP
 from langenode.models import Adaptive as Adaptive
 from langenode.models import Heun as Heun
 from langenode.models import NeuralODE as NeuralODE
+from langenode.models import NeuralSDE as NeuralSDE
 from langenode.models import neural_ode as neural_ode
 from langenode.partition import Partition as Partition
 from langenode.posteriors import AbstractPosterior as AbstractPosterior

@@ -13,7 +13,7 @@ from langenode.assembly import Streams
 from langenode.data import Dataset
 from langenode.experiments import Results, Splits
 from langenode.experiments.own import has_replicates
-from langenode.inference import log_weights
+from langenode.inference import FitError, log_weights
 from langenode.likelihood import Likelihood
 from langenode.models import num_parameters
 from langenode.predictive import Prediction, observable, predict, with_noise
@@ -143,6 +143,11 @@ def posterior_diagnostics(
     data = view(full, train, problem.prior.mean.dtype)
     assert isinstance(data, TrajectoryView)
     logs = np.asarray(log_weights(full, data, num_samples, key=key)[1], float)
+    if not np.isfinite(logs.max()):
+        raise FitError(
+            "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "
+            "scale the data"
+        )
     evidence = metrics.log_evidence(logs)
     return {
         "elbo": float(logs.mean()),

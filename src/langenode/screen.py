@@ -128,8 +128,23 @@ def _result_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
     for level, inside in found["coverage"].items():
         rows.append((f"held-out data in the {level} % band", "-" if inside is None else f"{100 * inside:.1f} %", ""))
-    rows += _weight_rows(found) + _diagnostic_rows(found.get("posterior") or {})
+    rows += _exact_law_rows(found) + _weight_rows(found) + _diagnostic_rows(found.get("posterior") or {})
     return rows + [(f"seconds to {name}", f"{value:.1f}", "") for name, value in found["seconds"].items()]
+
+
+def _exact_law_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Where the exact law of the data is known."""
+    exact, modes = found.get("w1_exact"), found.get("modes")
+    if exact is None or modes is None:
+        return []
+    own = f"training data's own {_number(exact['data_relative'])}"
+    weight = f"data {_number(modes['p_low_data'])}, exact {_number(modes['p_low_exact'])}"
+    widths = [_number(modes[f"{name}_std{which}"]) for which in ("", "_exact") for name in ("low", "high")]
+    return [
+        ("W1 to the exact law / its rms std", _number(exact["relative"]), own),
+        ("probability of the low mode", _number(modes["p_low"]), weight),
+        ("std of the modes", " and ".join(widths[:2]), f"exact {' and '.join(widths[2:])}"),
+    ]
 
 
 def _weight_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -146,10 +146,12 @@ class Population(eqx.Module):
 
     **Losses:** `energy` compares whole trajectories by whitened principal scores (fair energy score, plus
     `moment_weight` times the squared error of the scores' mean and covariance); `quantile` sorts the replicas at each
-    time and takes the L1 distance to the data's quantiles (`saturation`: see `quantile_distance`); `log_mean_exp` is the
-    marginal likelihood of a trajectory under the replicas. `transition_weight` times minus the mean log density of a reading given the one before is added
-    for models with noise of their own, whose memory a distance between marginal laws does not see. `joint`: one unit
-    keeps one w in all conditions, so trajectories of all conditions are compared together.
+    time and takes the L1 distance to the data's quantiles (`saturation`: see `quantile_distance`); `log_mean_exp` is
+    the marginal likelihood of a trajectory under the replicas.
+
+    `transition_weight` times minus the mean log density of a reading given the one before is added for models with
+    noise of their own, whose memory a distance between marginal laws does not see. `joint`: one unit keeps one w in
+    all conditions, so trajectories of all conditions are compared together.
     """
 
     name: ClassVar[str] = "population"

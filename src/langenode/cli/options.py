@@ -29,7 +29,8 @@ Target = Annotated[
     ),
 ]
 Stochastic = Annotated[
-    str | None, typer.Option(help="Which weights: all or last_layer.", autocompletion=_among("all", "last_layer"))
+    str | None,
+    typer.Option(help="Which weights: all, last_layer or none.", autocompletion=_among("all", "last_layer", "none")),
 ]
 Rest = Annotated[
     str | None, typer.Option(help="The other weights: fixed or refit.", autocompletion=_among("fixed", "refit"))
@@ -57,7 +58,8 @@ def _experiment_names(incomplete: str) -> list[str]:
 
 
 ExperimentArgument = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="Which demonstration: ou.", autocompletion=_experiment_names)
+    str,
+    typer.Argument(metavar="EXPERIMENT", help="Which demonstration: ou, schlogl.", autocompletion=_experiment_names),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
 Vary = Annotated[

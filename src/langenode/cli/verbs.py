@@ -73,6 +73,7 @@ def _root(
 
 @app.command(
     epilog="**Examples**: `langenode run ou` · `langenode run ou --target posterior --seed 3` · "
+    "`langenode run schlogl` · `langenode run schlogl --set model.noise=true` · "
     "`langenode run ou --method gaussian-full --set training.num_updates=500 --out runs/bbvi`"
 )
 def run(
