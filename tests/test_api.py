@@ -2,6 +2,8 @@
 
 # pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -83,9 +85,11 @@ def test_bands_come_as_xarray_in_the_data_s_own_units(generic):
     fit, test = generic
     bands = fit.predict(test)
     assert dict(bands.sizes) == {"sample": 64, "condition": 2, "time": 10, "out": 1, "level": 7, "weight": 7}
-    # The start is known: every sample begins there.
-    starts = test.outputs[:, 0, 0]
-    np.testing.assert_allclose(bands["outputs"][:, :, 0, 0], np.broadcast_to(starts, (64, 2)), rtol=1e-5)
+    # The start is a reading: samples begin there with the noise of a reading.
+    begins = bands["outputs"][:, :, 0, 0].to_numpy() - test.outputs[:, 0, 0]
+    noise = fit.noise_factor[0] * np.exp(bands["weights"][:, -1].to_numpy()) * fit.scaling.output_scale[0]
+    standard = begins / noise[:, None]
+    assert abs(standard.mean()) < 5 / np.sqrt(128) and abs(standard.std() - 1.0) < 5 / np.sqrt(2 * 128)
     inner, outer = bands["quantiles"].sel(level=[0.05, 0.95]), bands["observation_quantiles"].sel(level=[0.05, 0.95])
     assert float((outer[1] - outer[0]).mean()) > float((inner[1] - inner[0]).mean())
     np.testing.assert_allclose(bands["mean"], bands["outputs"].mean("sample"), rtol=1e-5)
@@ -124,7 +128,10 @@ def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     assert {"posterior", "posterior_predictive", "log_likelihood", "observed_data"} <= set(found.groups())
     num_cells = int(test.mask.sum()) - 2  # one start a trajectory is known
     assert found["log_likelihood"]["outputs"].shape == (1, 40, num_cells)
-    bands = fit.predict(test, num_samples=40)
+    # The likelihood takes the start of a trajectory as known.
+    noise = fit.config.noise.model_copy(update={"in_start": False})
+    known = dataclasses.replace(fit, config=fit.config.model_copy(update={"noise": noise}))
+    bands = known.predict(test, num_samples=40)
     weights = bands["weights"].to_numpy()
     stored = np.concatenate([found["posterior"][n].to_numpy()[0].reshape(40, -1) for n in found["posterior"]], axis=1)
     np.testing.assert_array_equal(stored, weights)

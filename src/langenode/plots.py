@@ -30,8 +30,13 @@ def new_figure(columns: int, rows: int, *, width: float = 4.0, height: float = 3
 
 
 def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """A Gaussian kernel estimate with Silverman's width, by binning: quick and good enough to look at."""
-    spread = min(values.std(), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.34) or values.std()
+    """A Gaussian kernel estimate with Silverman's width: quick and good enough to look at."""
+    ordered, quarter = np.sort(values), max(1, len(values) // 4)
+    # The shortest quarter tells the width of the narrowest mode, which the whole spread would smear.
+    narrowest = np.min(ordered[quarter:] - ordered[:-quarter]) / 0.637
+    spread = (
+        min(values.std(), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.34, narrowest) or values.std()
+    )
     width = max(0.9 * spread * len(values) ** -0.2, 1e-12 + 1e-3 * np.ptp(grid))
     scaled = (grid[:, None] - values[None, :]) / width
     return np.exp(-0.5 * scaled**2).mean(1) / (width * np.sqrt(2.0 * np.pi))

@@ -66,6 +66,9 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     if target == "tempered":  # the paper's reading: two modes, told apart by k-means
         layers["noise"] = {"num_modes": 2}
         layers["training"] = {"num_updates": 300, "num_samples": 64, "batch_trajectories": 64, "learning_rate": 4e-3}
+    if target == "population" and method != "bottleneck":  # whose KL is over 321 weights, not 4
+        layers["prior"] = {"scale": 0.1}
+        layers["population"] |= {"kl_weight": 1e-4}
     if method == "paper":
         layers["sampler"] = {"num_steps": 500, "pseudo_time_step": 2e-3, "layers": (101, 101), "diffusion_start": 2.0}
         layers["training"] |= {"num_updates": 100, "num_samples": 32, "block": 10}
