@@ -128,7 +128,10 @@ class Fit:
         self._check_columns(data)
         prepared = self.prepared(data)
         num = self.config.predict.num_samples if num_samples is None else num_samples
-        prediction = predict(self.problem, prepared, num, self.rule, key=self._key(seed))
+        rule = self.rule
+        if data.initial is not None and isinstance(self.config, own.OwnConfig):
+            rule = rule._replace(starts_at_reading=False)  # given, though those of the fit were read
+        prediction = predict(self.problem, prepared, num, rule, key=self._key(seed))
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
         noisy = observable(self.problem, prediction, self.rule, rng=rng)
         return prediction, noisy, prepared
