@@ -23,8 +23,9 @@ from langenode.predictive import predict
 from langenode.simulators import schlogl
 from langenode.simulators.master_equation import CountLaw, count_law
 
-# Samples behind the distances to the exact law and the mode weights: their own chance must not matter.
-NUM_LAW_SAMPLES = 16_384
+# Distances to the exact law and mode weights are of so many times `predict.num_weights` samples: their own chance must
+# not matter.
+LAW_SAMPLES = 4
 # Distance correlation is quadratic in samples and in weights.
 NUM_DEPENDENCE_SAMPLES = 128
 
@@ -72,6 +73,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     if method == "paper":
         layers["sampler"] = {"num_steps": 500, "pseudo_time_step": 2e-3, "layers": (101, 101), "diffusion_start": 2.0}
         layers["training"] |= {"num_updates": 100, "num_samples": 32, "block": 10}
+        layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}  # a draw costs 500 steps in 321 dimensions
     if asked.get("model", {}).get("noise"):
         layers |= {
             "stochastic": "none",
@@ -168,7 +170,8 @@ def metrics(results: Results) -> dict[str, Any]:
 
 def law_samples(results: Results) -> np.ndarray:
     """Many trajectories of the fit, (sample, time)."""
-    prediction = predict(results.problem, results.splits.train, NUM_LAW_SAMPLES, results.rule, key=results.key)
+    num = LAW_SAMPLES * results.config.predict.num_weights
+    prediction = predict(results.problem, results.splits.train, num, results.rule, key=results.key)
     return np.asarray(prediction.outputs[:, 0, :, 0], float)
 
 
