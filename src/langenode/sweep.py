@@ -229,9 +229,8 @@ def _remove(folder: SweepFolder, stored: Mapping[str, Any]) -> None:
     """Remove a sweep: the runs that it names and its own files, nothing else."""
     for name in stored.get("points", []):
         run = RunFolder(folder.path / str(name))
-        is_inside = (
-            run.path.resolve().parent == folder.path.resolve()
-        )  # a file that was tampered with may say otherwise
+        # A file that was tampered with may name a folder elsewhere.
+        is_inside = run.path.resolve().parent == folder.path.resolve()
         if is_inside and (run.config.is_file() or run.provenance.is_file()):
             with run.locked():
                 shutil.rmtree(run.path)

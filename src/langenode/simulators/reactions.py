@@ -4,12 +4,10 @@ A reaction fires at a rate (its propensity) of `rate` times the number of ways t
 trajectory has a random stream of its own, so results depend on the key alone, whatever the number of threads.
 """
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -103,16 +101,17 @@ def simulate(
 
     A trajectory with more than `max_events` reactions is refused: some networks explode in finite time.
     """
+    from langenode.simulators.direct_method import simulate_block  # brings Numba and compiles: seconds, once
+
     parts, times = tables(network), np.ascontiguousarray(times, float)
     if times.ndim != 1 or times.size == 0 or times[0] < 0 or np.any(np.diff(times) < 0):
         raise ValueError(f"times must ascend from zero or later; got {times.tolist()[:5]}...; sort them")
     seed = np.asarray(jax.random.bits(key, (2,), np.uint32)).view(np.uint64)[0]
     counts = np.empty((num, times.size, len(network.species)), np.int64)
-    kernel = _compiled_kernel()
 
     def block(first: int) -> bool:
         last = min(first + BLOCK, num)
-        return kernel(*parts, times, seed, first, max_events, counts[first:last])
+        return simulate_block(*parts, times, seed, first, max_events, counts[first:last])
 
     threads = num_threads or os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
@@ -123,94 +122,3 @@ def simulate(
             "raise max_events, or shorten the times if the network explodes"
         )
     return counts
-
-
-@functools.cache
-def _compiled_kernel() -> Callable[..., Any]:
-    """The direct method, compiled at first use; it runs without Python's lock."""
-    import numba  # a second of import, needed here alone
-
-    def compiled(function: Callable[..., Any]) -> Any:
-        # The type checks that tests wrap around every function are not for the compiler.
-        return numba.njit(inspect.unwrap(function), nogil=True)
-
-    mix, rotate = compiled(_mix), compiled(_rotate)
-
-    @compiled
-    def uniform(s):
-        """xoshiro256++: a number in (0, 1)."""
-        bits = rotate(s[0] + s[3], np.uint64(23)) + s[0]
-        shifted = s[1] << np.uint64(17)
-        s[2] ^= s[0]
-        s[3] ^= s[1]
-        s[1] ^= s[2]
-        s[0] ^= s[3]
-        s[2] ^= shifted
-        s[3] = rotate(s[3], np.uint64(45))
-        return (np.float64(bits >> np.uint64(11)) + 0.5) * 2.0**-53
-
-    @compiled
-    def propensity(reaction, orders, rates, x):
-        value = rates[reaction]
-        for species in range(x.size):
-            for taken in range(orders[reaction, species]):
-                value *= (x[species] - taken) / (taken + 1)
-        return value
-
-    @compiled
-    def simulate_block(orders, changes, rates, initial, times, seed, first, max_events, counts):
-        num_reactions, num_species = orders.shape
-        x, s = np.empty(num_species, np.int64), np.empty(4, np.uint64)
-        a = np.empty(num_reactions)
-        affected = np.zeros((num_reactions, num_reactions), np.bool_)
-        for fired in range(num_reactions):
-            for reaction in range(num_reactions):
-                for species in range(num_species):
-                    if changes[fired, species] != 0 and orders[reaction, species] > 0:
-                        affected[fired, reaction] = True
-        for row in range(counts.shape[0]):
-            for word in range(4):
-                s[word] = mix(mix(seed + np.uint64(first + row)) + np.uint64(word + 1))
-            x[:] = initial
-            total = 0.0
-            for reaction in range(num_reactions):
-                a[reaction] = propensity(reaction, orders, rates, x)
-                total += a[reaction]
-            t, index, num_events = 0.0, 0, 0
-            while True:
-                t = t - np.log(uniform(s)) / total if total > 0.0 else np.inf
-                while index < times.size and times[index] < t:
-                    counts[row, index] = x
-                    index += 1
-                if index == times.size:
-                    break
-                num_events += 1
-                if num_events > max_events:
-                    return False
-                threshold, fired = uniform(s) * total, 0
-                cumulative = a[0]
-                while cumulative <= threshold and fired < num_reactions - 1:
-                    fired += 1
-                    cumulative += a[fired]
-                for species in range(num_species):
-                    x[species] += changes[fired, species]
-                total = 0.0
-                for reaction in range(num_reactions):
-                    if affected[fired, reaction]:
-                        a[reaction] = propensity(reaction, orders, rates, x)
-                    total += a[reaction]
-        return True
-
-    return simulate_block
-
-
-def _mix(z):
-    """SplitMix64: neighbouring seeds become unrelated numbers."""
-    z = z + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def _rotate(word, by):
-    return (word << by) | (word >> (np.uint64(64) - by))
