@@ -73,6 +73,8 @@ def new_scaling(config: Config, train: Dataset) -> Scaling:
     """From the training data alone. A start with as many numbers as outputs is one of the outputs, and scales so."""
     if config.scaling == "none":
         return Scaling.identity(train)
+    if config.scaling == "common":
+        return Scaling.common(train)
     is_output = train.initial is not None and train.initial.shape[1] == train.num_outputs
     return Scaling.standardise(train, initial_like_outputs=is_output)
 

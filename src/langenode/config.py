@@ -158,11 +158,11 @@ class Config(Section):
     experiment: str
     method: Method = "langevin"
     target: TargetName = "population"
-    stochastic: Literal["all", "last_layer", "none", "function"] = "all"  # a function comes from Python only
+    stochastic: Literal["all", "last_layer", "structure", "none", "function"] = "all"  # a function: from Python only
     rest: Literal["fixed", "refit"] = "fixed"
     seed: Annotated[int, Field(ge=0)] = 0
     precision: Literal["float32", "float64"] = "float32"
-    scaling: Literal["none", "standardise"] = "standardise"
+    scaling: Literal["none", "standardise", "common"] = "standardise"  # common: one scale for all outputs
     model: ModelConfig = ModelConfig()
     prior: PriorConfig = PriorConfig()
     noise: NoiseConfig = NoiseConfig()

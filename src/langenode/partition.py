@@ -33,7 +33,8 @@ class Partition(eqx.Module):
     def of(cls, model: Any, where: Where = "all") -> "Partition":
         """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`.
 
-        `"none"` selects none: for models whose own noise is all that varies.
+        `"structure"` selects a material law's structural factor, and `"none"` nothing: for models whose own noise is
+        all that varies.
         """
         if where == "none":
             return cls.at(model, ())
@@ -121,8 +122,11 @@ def _chosen_positions(model: Any, where: Where) -> set[int]:
         return set(range(len(leaves)))
     if where == "last_layer":
         return _last_layer_positions(model)
+    if where == "structure":
+        return _named_positions(model, "structure")
     raise ValueError(
-        f"stochastic must be 'all', 'last_layer', 'none' or a function of the model; got {where!r}; use one of these"
+        "stochastic must be 'all', 'last_layer', 'structure', 'none' or a function of the model; "
+        f"got {where!r}; use one of these"
     )
 
 
@@ -135,6 +139,11 @@ def _last_layer_positions(model: Any) -> set[int]:
         last[prefix] = max(last.get(prefix, -1), index)
     is_noise = [getattr(path[-1], "name", None) == "log_noise" for path in paths]
     return {i for i, (prefix, index) in enumerate(layers) if is_noise[i] or (index >= 0 and index == last[prefix])}
+
+
+def _named_positions(model: Any, name: str) -> set[int]:
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(model)]
+    return {i for i, path in enumerate(paths) if getattr(path[-1], "name", None) == name}
 
 
 def _layer_of(path: Any) -> tuple[str, int]:

@@ -88,6 +88,23 @@ class Scaling:
             scaling.check_fits(data)
         return scaling
 
+    @classmethod
+    def common(cls, data: Dataset) -> "Scaling":
+        """One scale for all outputs, their standard deviation, without a shift; inputs stay; the duration is 1.
+
+        For components of one tensor, which a law relates to each other: scales of their own would break that.
+        """
+        if data.num_trajectories == 0:
+            raise DataError("scaling needs data; there is no trajectory; use a part that has some")
+        _, spread = moments(data.outputs[data.mask])
+        duration = float((data.times[:, -1] - data.times[:, 0]).max())
+        return dataclasses.replace(
+            cls.identity(data),
+            time_scale=duration if duration > 0 else 1.0,
+            from_zero=True,
+            output_scale=np.full(data.num_outputs, spread),
+        )
+
     def __call__(self, data: Dataset) -> Dataset:
         """Scale times, inputs, outputs and start; a column that changes loses its physical unit."""
         self.check_fits(data)

@@ -1,21 +1,36 @@
 """Models of evolving processes: `model(times, inputs, initial, key=None) -> outputs`."""
 
 from langenode.models.generic import generic_model
-from langenode.models.networks import MLP, num_parameters
+from langenode.models.material import (
+    InternalVariableLaw,
+    PotentialStress,
+    TensorLaw,
+    hyperelastic_potential,
+    internal_variable_law,
+    tensor_law,
+)
+from langenode.models.networks import MLP, ConvexMLP, num_parameters
 from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, make_solver, neural_ode
 from langenode.models.sde import NeuralSDE, PositiveOnConcatenation, has_own_noise
 
 __all__ = [
     "MLP",
     "Adaptive",
+    "ConvexMLP",
     "Heun",
+    "InternalVariableLaw",
     "NeuralODE",
     "NeuralSDE",
     "OnConcatenation",
     "PositiveOnConcatenation",
+    "PotentialStress",
+    "TensorLaw",
     "generic_model",
     "has_own_noise",
+    "hyperelastic_potential",
+    "internal_variable_law",
     "make_solver",
     "neural_ode",
     "num_parameters",
+    "tensor_law",
 ]

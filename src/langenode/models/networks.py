@@ -65,6 +65,25 @@ class MLP(eqx.Module):
         return self.layers[-1](jnp.concatenate([features, x]) if self.skip else features)
 
 
+class ConvexMLP(eqx.Module):
+    """A perceptron that is convex in its inputs: softplus activations, and positive weights after the first layer.
+
+    The stored weights of those layers are free; their softplus is used. As many numbers as the plain net has.
+    """
+
+    layers: tuple[eqx.nn.Linear, ...]
+
+    def __init__(self, sizes: Sequence[int], *, key: PRNGKeyArray):
+        self.layers = MLP(sizes, "softplus", key=key).layers
+
+    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
+        """Evaluate at one point; batch with `jax.vmap`."""
+        features = self.layers[0](x)
+        for layer in self.layers[1:]:
+            features = jax.nn.softplus(layer.weight) @ jax.nn.softplus(features) + layer.bias
+        return features
+
+
 def scale_last_layer(network: MLP, factor: float) -> MLP:
     """The same net with its last layer's weights and bias multiplied by `factor` (0: the net starts as zero)."""
     return eqx.tree_at(

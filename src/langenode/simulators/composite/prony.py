@@ -1,0 +1,49 @@
+"""The matrix's relaxing shear modulus, `G(t) = G_inf + sum_i G_i exp(-t / tau_i)`, and its answer to a strain path."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from langenode._types import Float
+
+
+class Prony(NamedTuple):
+    """Shear moduli in MPa: at once, in the end, and relaxation times (s), half a decade apart, of equal weight.
+
+    The paper gives the two moduli, the number of times and their range; equal weights are our choice.
+    """
+
+    instantaneous: float = 0.362
+    equilibrium: float = 0.084
+    shortest: float = 1e-6
+    longest: float = 3160.0
+    num_times: int = 20
+
+    @property
+    def times(self) -> np.ndarray:
+        """The relaxation times."""
+        return np.geomspace(self.shortest, self.longest, self.num_times)
+
+    @property
+    def moduli(self) -> np.ndarray:
+        """The modulus that relaxes with each time."""
+        return np.full(self.num_times, (self.instantaneous - self.equilibrium) / self.num_times)
+
+
+def relax(
+    prony: Prony, times: Float[np.ndarray, " time"], strain: Float[np.ndarray, "*path time component"]
+) -> Float[np.ndarray, "*path time component"]:
+    """`integral of G(t - s) de(s)` for a strain that is zero before the first time and linear between the times.
+
+    Each elastic strain `b_i' = e' - b_i / tau_i` is advanced exactly: `b_i <- exp(-x) b_i + (1 - exp(-x)) / x de` with
+    `x = dt / tau_i`. A strain that is not zero at the first time was applied at once.
+    """
+    moduli, taus = prony.moduli, prony.times
+    elastic = np.repeat(strain[..., :1, :], len(taus), axis=-2)  # (..., relaxation time, component)
+    answers = [moduli @ elastic]
+    for n, dt in enumerate(np.diff(times)):
+        x = (dt / taus)[:, None]
+        change = strain[..., n + 1, :] - strain[..., n, :]
+        elastic = np.exp(-x) * elastic + (-np.expm1(-x) / x) * change[..., None, :]
+        answers.append(moduli @ elastic)
+    return prony.equilibrium * strain + np.stack(answers, axis=-2)
