@@ -60,7 +60,7 @@ def test_the_best_kind_on_validation_data_is_kept_unless_a_plainer_one_is_nearly
     from langenode import assembly
 
     config = own.OwnConfig(model=own.OwnModel(num_known=1))
-    kinds = [candidate.model.kind for candidate in own.candidates(config)]
+    kinds = [candidate.model.kind for candidate in own.candidates(config).values()]
     assert kinds == ["state", "hidden", "observation"]
     errors = {"state": 0.100, "hidden": 0.097, "observation": 0.090}
     monkeypatch.setattr(assembly, "fit_point", lambda config, model, data: config.model.kind)

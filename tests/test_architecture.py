@@ -20,7 +20,7 @@ PACKAGE = "langenode"
 # A room is a module or a folder directly under the package. Rooms that do not exist yet are ignored.
 RANKS = {
     0: ("_types", "_version", "mechanics", "config"),
-    1: ("data", "priors", "partition", "metrics", "diagnostics", "posteriors"),
+    1: ("data", "priors", "partition", "metrics", "floors", "diagnostics", "posteriors"),
     2: ("models", "likelihood", "targets", "simulators", "plots"),
     3: ("mle", "problem", "predictive", "calibration", "inference", "baselines", "parallel"),
     4: (
@@ -45,7 +45,9 @@ RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
 # Sideways, where the table says so: the weights' judges have their names in `metrics`; the problem and its point fit
 # stand below what solves it; strings become objects in `assembly`, so the facade and the stages go through it.
 SIDEWAYS = {
+    "mechanics": {"_types"},
     "metrics": {"diagnostics"},
+    "floors": {"metrics"},
     "targets": {"likelihood"},
     "predictive": {"problem"},
     "calibration": {"problem", "predictive"},

@@ -1,11 +1,12 @@
 """Material laws: counts, stress against energy, frames, tangents, dissipation, steps, and a closed form."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_mechanics import random_strain, rotation
 
 from langenode import mechanics
 from langenode.models import (
@@ -16,6 +17,7 @@ from langenode.models import (
     tensor_law,
 )
 from langenode.partition import Partition
+from test_mechanics import random_strain, rotation
 
 KEY = jax.random.key(0)
 
@@ -65,7 +67,7 @@ def internal_state(law, seed):
     """Internal variables as a path of a few steps leaves them."""
     strains = [jnp.zeros((3, 3)), *(random_strain(seed + i, SMALL) for i in range(4))]
     internal = law.start(float)
-    for before, after in zip(strains[:-1], strains[1:], strict=True):
+    for before, after in itertools.pairwise(strains):
         internal = advance(law, internal, before, after, jnp.asarray(0.1))
     return internal
 
@@ -139,7 +141,7 @@ def test_isotropic_laws_turn_with_the_frame(name):
     law, turn = laws[name], rotation(5)
     strains = [jnp.zeros((3, 3)), *(random_strain(20 + i, SMALL) for i in range(4))]
     here, there = law.start(float), law.start(float)
-    for before, after in zip(strains[:-1], strains[1:], strict=True):
+    for before, after in itertools.pairwise(strains):
         dt = jnp.asarray(0.1)
         here = advance(law, here, before, after, dt)
         there = advance(law, there, turn @ before @ turn.T, turn @ after @ turn.T, dt)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from langenode import metrics
+from langenode import floors, metrics
 
 
 def oracle(name):
@@ -87,7 +87,7 @@ def test_blocks_change_nothing(case, monkeypatch, rng):
             metrics.crps(samples, data, mask=mask),
             metrics.energy_score(samples, data, mask=mask),
             metrics.coverage(samples, data, mask=mask)["50"],
-            metrics.w1_floor_from_data(data, 9, mask=mask, rng=np.random.default_rng(0)).median,
+            floors.w1_floor_from_data(data, 9, mask=mask, rng=np.random.default_rng(0)).median,
             metrics.distance_correlation_matrix(weights, rng=np.random.default_rng(0)).corrected,
         )
 
@@ -100,7 +100,7 @@ def test_blocks_change_nothing(case, monkeypatch, rng):
 
 def test_floor_from_pool_of_single_draws_is_the_mean_difference(rng):
     pool = rng.normal(size=(200, 400, 1, 1))
-    floor = metrics.w1_floor_from_pool(pool, (1, 1), num_pairs=40, rng=rng)
+    floor = floors.w1_floor_from_pool(pool, (1, 1), num_pairs=40, rng=rng)
     spread = np.sqrt(2.0 - 4.0 / np.pi)  # of |X - X'|, X - X' of variance 2
     error = 1.2533 * spread / np.sqrt(400 * 40)  # of the median of 40 near-normal means over 400 cells
     assert abs(floor.median - 2.0 / np.sqrt(np.pi)) < 5.0 * error
@@ -109,10 +109,10 @@ def test_floor_from_pool_of_single_draws_is_the_mean_difference(rng):
 
 def test_floor_from_pool_draws_disjoint_sets(rng):
     pool = np.arange(4.0).reshape(4, 1, 1, 1)
-    floor = metrics.w1_floor_from_pool(pool, (2, 2), num_pairs=200, rng=rng)
+    floor = floors.w1_floor_from_pool(pool, (2, 2), num_pairs=200, rng=rng)
     assert (floor.low, floor.high) == (1.0, 2.0)  # {0,3}|{1,2}, {0,2}|{1,3}, {0,1}|{2,3}: 1, 1, 2, never 0
     with pytest.raises(ValueError, match="pool"):
-        metrics.w1_floor_from_pool(pool, (3, 2), rng=rng)
+        floors.w1_floor_from_pool(pool, (3, 2), rng=rng)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_floor_from_data_has_the_level_of_the_true_floor(rng, num, size, bias):
     num_cells = 800
     data = rng.normal(size=(num, num_cells, 1, 1))
     truth = metrics.w1(rng.normal(size=(size, num_cells, 1, 1)), rng.normal(size=(num, num_cells, 1, 1))).ravel()
-    floor = metrics.w1_floor_from_data(data, size, rng=rng)
+    floor = floors.w1_floor_from_data(data, size, rng=rng)
     error = np.sqrt(2.0) * standard_error(truth)  # of the truth, and as much again for the data
     assert abs(floor.median - truth.mean()) < bias * truth.mean() + 5.0 * error
 
@@ -132,17 +132,17 @@ def test_floor_from_data_with_missing_members_is_that_of_fewer(rng):
     data = rng.normal(size=(64, 800, 1, 1))
     mask = rng.permuted(np.broadcast_to(np.arange(64)[:, None, None, None] < 32, data.shape), axis=0)
     mask[1:, 0] = False  # one member only: the cell is left out
-    floor = metrics.w1_floor_from_data(np.where(mask, data, np.nan), 50, mask=mask, rng=rng)
-    fewer = metrics.w1_floor_from_data(data[:32], 50, rng=rng)
+    floor = floors.w1_floor_from_data(np.where(mask, data, np.nan), 50, mask=mask, rng=rng)
+    fewer = floors.w1_floor_from_data(data[:32], 50, rng=rng)
     error = 0.35 * fewer.median / np.sqrt(800)  # W1 of a cell varies by a third of its mean
     assert abs(floor.median - fewer.median) < 5.0 * np.sqrt(2.0) * error
     with pytest.raises(ValueError, match="two members"):
-        metrics.w1_floor_from_data(data[:1], 50, rng=rng)
+        floors.w1_floor_from_data(data[:1], 50, rng=rng)
 
 
 def test_floor_from_two_members_and_one_sample_is_their_difference(rng):
     data = rng.normal(size=(2, 1, 6, 1))  # E|F_a - F_b|(1/2) is 1/2 at sizes (1, 2) and at (1, 1)
-    floor = metrics.w1_floor_from_data(data, 1, rng=rng)
+    floor = floors.w1_floor_from_data(data, 1, rng=rng)
     np.testing.assert_allclose(floor, np.abs(data[0] - data[1]).mean(), rtol=1e-12)
 
 

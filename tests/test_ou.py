@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import assembly, metrics
+from langenode import assembly, floors, metrics
 from langenode.data import Scaling
 from langenode.experiments.ou import EXPERIMENT
 from langenode.inference import log_weights, train
@@ -109,7 +109,7 @@ def test_the_population_fit_has_the_spread_that_was_drawn(seed):
     np.testing.assert_allclose(weights.std(0), drawn.std(0), rtol=0.04)
     assert abs(np.corrcoef(weights.T)[0, 1] - np.corrcoef(drawn.T)[0, 1]) < 0.04
     replicates = splits.train.replicates()
-    floor = metrics.w1_floor_from_data(replicates.outputs, 1024, rng=np.random.default_rng(seed)).median
+    floor = floors.w1_floor_from_data(replicates.outputs, 1024, rng=np.random.default_rng(seed)).median
     distances = []
     for key in jax.random.split(keys.prediction, 20):
         outputs, _ = predict(problem, splits.train, 1024, key=key)

@@ -59,7 +59,7 @@ def population_run(tmp_path_factory):
 
 def test_a_run_writes_its_files_and_ends_with_a_table(population_run):
     path, done = population_run
-    assert {entry.name for entry in path.iterdir()} == FILES | {"companion.langenode"}
+    assert {entry.name for entry in path.iterdir()} == FILES | {"companion-bbvi.langenode"}
     names = {entry.name for entry in (path / "figures").iterdir()}
     pictures = {"calibration", "density", "loss", "w1", "weight_paths", "weights"}
     assert names == {"index.json", *(f"{name}.png" for name in pictures)}

@@ -22,6 +22,7 @@ from langenode.data import (
     separate_by_start,
 )
 from langenode.experiments import EXPERIMENTS, Experiment, own
+from langenode.experiments.base import as_configured
 from langenode.inference import TrainState, train
 from langenode.partition import Where
 from langenode.posteriors import cast
@@ -226,7 +227,7 @@ def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tup
             "log_noise=jnp.zeros(num_outputs)), or set noise.kind='given' with noise.sigma"
         )
     experiment = own.EXPERIMENT._replace(
-        name=USER_MODEL, config=Config, build_model=lambda config, key: model, candidates=lambda config: (config,)
+        name=USER_MODEL, config=Config, build_model=lambda config, key: model, candidates=as_configured
     )
     return experiment, config
 

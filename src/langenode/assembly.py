@@ -1,5 +1,6 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from langenode.data import Dataset, Scaling, refine
 from langenode.experiments import Experiment
 from langenode.inference import Rate, TrainSettings
 from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
-from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference
+from langenode.mle import distinct_cases, fit_mle, fitted_outputs, laplace_reference, population_reference
 from langenode.partition import Partition, Where
 from langenode.posteriors import (
     AbstractVariational,
@@ -58,8 +59,9 @@ class Prepared(NamedTuple):
 
 
 class PointChoice(NamedTuple):
-    """The configuration whose model was kept, that model at its maximum likelihood, and all that were tried."""
+    """The candidate that was kept, its model at maximum likelihood, and all that were tried with their errors."""
 
+    name: str
     config: Any
     model: Any
     tried: list[dict[str, Any]]
@@ -97,16 +99,21 @@ def untrained(experiment: Experiment, config: Config) -> Any:
 
 
 def choose_model(experiment: Experiment, config: Config, data: Prepared) -> PointChoice:
-    """Fit every candidate's model by maximum likelihood; keep the plainest whose validation error is good."""
+    """Fit the candidates' models by maximum likelihood; keep the plainest whose validation error is good.
+
+    None is tried after one whose error is below the standard error of the replicates' means: no better one could show.
+    """
     kept: PointChoice | None = None
     tried, best = [], np.inf
-    for candidate in experiment.candidates(config):
+    judged = data.train if data.validation is None else data.validation
+    for name, candidate in experiment.candidates(config).items():
         model = fit_point(candidate, untrained(experiment, candidate), data.train)
-        judged = data.train if data.validation is None else data.validation
         error = rms_error(model, judged)
-        tried.append({"model": candidate.model.model_dump(mode="json"), "error": error})
+        tried.append({"name": name, "error": error})
         if kept is None or error < WORTHWHILE * best:
-            kept, best = PointChoice(candidate, model, tried), error
+            kept, best = PointChoice(name, candidate, model, tried), error
+        if best < replicates_mean(judged).standard_error:
+            break
     assert kept is not None
     return kept
 
@@ -125,10 +132,34 @@ def fit_point(config: Config, model: Any, train: Dataset) -> Any:
 
 
 def rms_error(model: Any, data: Dataset) -> float:
-    """Root mean square of the residuals over all observed cells; infinite where the model diverges."""
-    residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0)
-    error = float(np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)))
+    """Root mean square of the residuals of what replicates have in common, their mean; infinite where it diverges."""
+    common = replicates_mean(data)
+    residual = np.where(common.cases.mask, common.cases.outputs - fitted_outputs(model, common.cases), 0.0)
+    error = float(np.sqrt((residual**2).sum() / max(common.cases.mask.sum(), 1)))
     return error if np.isfinite(error) else np.inf
+
+
+class CommonPart(NamedTuple):
+    """Trajectories that differ in outputs alone, as one with their mean; rms over cells of the mean's standard error.
+
+    The latter is zero where there are no replicates to tell it.
+    """
+
+    cases: Dataset
+    standard_error: float
+
+
+def replicates_mean(data: Dataset) -> CommonPart:
+    """What replicates have in common."""
+    cases, case = distinct_cases(data)
+    first, count = data.select(cases), np.bincount(case)[:, None, None]
+    sums = np.zeros(first.outputs.shape)
+    np.add.at(sums, case, data.outputs)
+    mean, squares = sums / count, np.zeros(first.outputs.shape)
+    np.add.at(squares, case, (data.outputs - mean[case]) ** 2)
+    variance = np.where(first.mask & (count > 1), squares / np.maximum(count - 1, 1) / count, 0.0)
+    error = float(np.sqrt(variance.sum() / max(first.mask.sum(), 1)))
+    return CommonPart(dataclasses.replace(first, outputs=mean), error)
 
 
 def training_views(config: Config, problem: Problem, data: Prepared) -> tuple[View, View | None]:

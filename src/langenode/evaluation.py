@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import metrics
+from langenode import floors, metrics
 from langenode._types import PRNGKeyArray
 from langenode.assembly import Streams
 from langenode.data import Dataset
@@ -20,6 +20,8 @@ from langenode.predictive import Prediction, observable, predict, with_noise
 from langenode.problem import Problem, TrajectoryView, view
 
 MOST_CORRELATED = 16
+# Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
+LARGEST_ENERGY = 256
 
 
 def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
@@ -29,11 +31,7 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
         name: getattr(config, name) for name in ("experiment", "method", "target", "stochastic", "rest", "seed")
     }
     found["problem"] = _problem_size(results.problem, splits)
-    found["w1"] = found["w1_held_out"] = None
-    if has_replicates(splits.train):
-        found["w1"] = _w1(results, splits.train, keys)
-    if has_replicates(splits.test):
-        found["w1_held_out"] = _w1(results, splits.test, keys) | {"data": _data_w1(splits)}
+    found |= _distances(results, keys)
     found |= _held_out_scores(results)
     factors = np.broadcast_to(results.rule.noise_factor, splits.train.num_outputs)
     found["noise_factor"] = dict(zip(splits.train.output_names, factors, strict=True))
@@ -43,6 +41,37 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     if results.weights.shape[1] > MOST_CORRELATED:
         del found["weights"]["corr"]  # a matrix that nobody reads
     return found
+
+
+def _distances(results: Results, keys: Streams) -> dict[str, Any]:
+    """W1 and energy distance where there are replicates. Where conditions are held out, `w1` is to those."""
+    splits = results.splits
+    found: dict[str, Any] = {"w1": None, "w1_held_out": None, "energy_distance": None}
+    if has_replicates(splits.test):
+        found["w1_held_out"] = _w1(results, splits.test, keys) | {"to": "test", "data": _data_w1(splits)}
+        found["energy_distance"] = _energy_distance(results)
+    if splits.train.num_conditions > 1 and found["w1_held_out"]:
+        found["w1"] = found["w1_held_out"]
+    elif has_replicates(splits.train):
+        found["w1"] = _w1(results, splits.train, keys) | {"to": "training"}
+    return found
+
+
+def _energy_distance(results: Results) -> dict[str, Any] | None:
+    """Squared energy distance of whole trajectories to test data, at equal sizes, and its floor."""
+    replicates = results.splits.test.replicates()
+    num = len(replicates.outputs)
+    if num > LARGEST_ENERGY or not (replicates.mask == replicates.mask[:1]).all() or len(results.observable) < num:
+        return None
+    rng = np.random.default_rng(results.config.seed)
+    distances = []
+    for _ in range(results.config.predict.num_w1_draws):
+        pick = rng.permutation(len(results.observable))[:num]
+        samples = results.observable[pick]
+        distances.append(metrics.energy_distance(samples, replicates.outputs, mask=replicates.mask, fair=False))
+    floor = floors.energy_floor_from_data(replicates.outputs, num, mask=replicates.mask, rng=rng)
+    mean = float(np.median(distances))
+    return {"mean": mean, "floor": floor.median, "ratio": mean / floor.median, "num_samples": num}
 
 
 def _problem_size(problem: Problem, splits: Splits) -> dict[str, Any]:
@@ -79,7 +108,7 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
         distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
-    floor = metrics.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
+    floor = floors.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
     return {
         "mean": float(np.median(means)),
         "floor": floor.median,

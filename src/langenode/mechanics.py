@@ -45,12 +45,12 @@ def determinant(values: Tensor) -> Float[Array, ""]:
 
 
 def invariants(strain: Tensor) -> Float[Array, "3"]:
-    """`tr E, tr adj E, det E`                                                     (paper, section 4.2, with the adjugate)."""
+    """`tr E, tr adj E, det E`                                                          (paper, section 4.2)."""
     return jnp.stack([jnp.trace(strain), jnp.trace(adjugate(strain)), determinant(strain)])
 
 
 def joint_invariants(strain: Tensor, rate: Tensor) -> Float[Array, "10"]:
-    """The three invariants of E, then `tr D, tr D^2, tr D^3` and `tr ED, tr E^2 D, tr ED^2, tr E^2 D^2` for D = dE/dt."""
+    """Of E and D = dE/dt: E's three, `tr D, tr D^2, tr D^3`, and `tr ED, tr E^2 D, tr ED^2, tr E^2 D^2`."""
     strain_squared, rate_squared = strain @ strain, rate @ rate
     mixed = [
         jnp.trace(rate),

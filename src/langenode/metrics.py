@@ -8,7 +8,6 @@ rather than the predictions is in `diagnostics`, and has its name here too.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from langenode.diagnostics import (
 
 __all__ = [
     "DistanceCorrelation",
-    "Floor",
     "LogEvidence",
     "coverage",
     "crps",
@@ -39,21 +37,11 @@ __all__ = [
     "relative_ess",
     "rms_std",
     "w1",
-    "w1_floor_from_data",
-    "w1_floor_from_pool",
     "w1_to_law",
     "weight_moments",
 ]
 
 _BLOCK = 2**22  # elements in a temporary: 32 MB, so that memory does not grow with the square of the samples
-
-
-class Floor(NamedTuple):
-    """Levels that a perfect model would reach: 50, 10 and 90 % quantiles over pairs of independent sets."""
-
-    median: float
-    low: float
-    high: float
 
 
 def w1(
@@ -68,21 +56,21 @@ def w1(
     W1 = ∫ |F_a(x) - F_b(x)| dx with the empirical distribution functions; sizes may differ, members may be
     missing, and the samples may carry importance weights.
     """
-    a, b = _cells_first(samples_a), _cells_first(samples_b)
+    a, b = cells_first(samples_a), cells_first(samples_b)
     distance = np.full(len(a), np.nan)
     if (mask_b is None or mask_b.all()) and weights_a is None and a.shape == b.shape:
-        for cells in _blocks(len(a), a.shape[1]):
+        for cells in blocks(len(a), a.shape[1]):
             distance[cells] = np.abs(np.sort(a[cells]) - np.sort(b[cells])).mean(axis=1)
         return distance.reshape(samples_a.shape[1:])
     mass_a = _normalised(weights_a, a.shape[1])
-    present = _cells_first(_mask_like(samples_b, mask_b)) > 0
-    for cells in _blocks(len(a), a.shape[1] + b.shape[1]):
+    present = cells_first(mask_like(samples_b, mask_b)) > 0
+    for cells in blocks(len(a), a.shape[1] + b.shape[1]):
         count = present[cells].sum(axis=1, keepdims=True)
         filled = np.where(present[cells], b[cells], a[cells, :1])  # within the range, so without any effect
         values = np.concatenate([a[cells], filled], axis=1)
         mass_b = present[cells] / np.maximum(count, 1)
         mass = np.concatenate([np.broadcast_to(mass_a, a[cells].shape), -mass_b], axis=1)
-        distance[cells] = np.where(count[:, 0] > 0, _area_between(values, mass), np.nan)
+        distance[cells] = np.where(count[:, 0] > 0, area_between(values, mass), np.nan)
     return distance.reshape(samples_a.shape[1:])
 
 
@@ -96,66 +84,8 @@ def w1_to_law(
     for column, law in zip(np.asarray(samples, float).T, probabilities, strict=True):
         points = np.concatenate([column, values])[None]
         mass = np.concatenate([np.full(num, 1.0 / num), -law / law.sum()])[None]
-        distance.append(_area_between(points, mass)[0])
+        distance.append(area_between(points, mass)[0])
     return np.array(distance)
-
-
-def w1_floor_from_pool(
-    pool: Float[np.ndarray, "sample condition time out"],
-    sizes: tuple[int, int],
-    *,
-    num_pairs: int = 20,
-    rng: np.random.Generator,
-) -> Floor:
-    """Mean W1 between two independent sets of the true law, of the sizes given.
-
-    Each pair is drawn from the pool without replacement and disjointly, whole trajectories at a time.
-    """
-    size_a, size_b = sizes
-    if min(sizes) < 1 or size_a + size_b > len(pool):
-        raise ValueError(
-            f"A pool must hold both sets, {size_a} + {size_b}; it has {len(pool)}. Draw more trajectories."
-        )
-    levels = []
-    for _ in range(num_pairs):
-        pick = rng.permutation(len(pool))
-        levels.append(w1(pool[pick[:size_a]], pool[pick[size_a : size_a + size_b]]).mean())
-    return _floor(levels)
-
-
-def w1_floor_from_data(
-    data: Float[np.ndarray, "member condition time out"],
-    size: int,
-    *,
-    mask: Bool[np.ndarray, "member condition time out"] | None = None,
-    num_pairs: int = 20,
-    rng: np.random.Generator,
-) -> Floor:
-    """Mean W1 that `size` samples of the data's own, unknown law would have to these n members.
-
-    Disjoint random halves of the members are two independent sets of the law, so their W1 is unbiased for the
-    sizes (n/2, n/2). It is carried to (size, n) by the ratio of Σ gap_i E|F_a - F_b|(i/n) at the two pairs of
-    sizes, over the gaps between ordered members, where the expectation is that of two binomials. For n > 256
-    this is the square-root law, sqrt((1/size + 1/n) / (4/n)), which alone is 7 % low for 1024 samples against
-    32 Gaussian members; the ratio leaves 4 % (11 % at 8), 1 % for bounded or bimodal laws (a plain bootstrap
-    is 10 % low there). Cells with fewer than two members are left out.
-    """
-    values, present = _cells_first(data), _cells_first(_mask_like(data, mask)) > 0
-    keep = present.sum(axis=1) >= 2
-    if not keep.any():
-        raise ValueError("A floor from data needs a cell with two members; none has. Give a pool instead.")
-    values, present = values[keep], present[keep]
-    count = present.sum(axis=1, keepdims=True)
-    half = count // 2
-    some_value = np.take_along_axis(values, present.argmax(axis=1)[:, None], axis=1)
-    values = np.where(present, values, some_value)
-    levels = []
-    for _ in range(num_pairs):
-        pick = rng.permutation(values.shape[1])
-        order = present[:, pick]
-        mass = order * np.where(order.cumsum(axis=1) <= half, 1.0 / half, -1.0 / (count - half))
-        levels.append(_area_between(values[:, pick], mass).mean())
-    return _floor(np.array(levels) * _half_to_full(values, present, size))
 
 
 def energy_score(
@@ -186,25 +116,29 @@ def energy_distance(
     data: Float[np.ndarray, "member condition time out"],
     *,
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
+    fair: bool = True,
 ) -> float:
-    """Unbiased squared energy distance of whole trajectories, mean over the pairs of members.
+    """Squared energy distance of whole trajectories, mean over the pairs of members.
 
-    D² = 2 E‖X - Y‖ - E‖X - X'‖ - E‖Y - Y'‖ with U-statistics (r≠r'), so it may be slightly negative; no root
-    is taken. The norm is the root mean square over the cells in which both members of a pair are observed. A
-    condition needs two members. The cost grows with the square of the number of distinct missing patterns.
+    D² = 2 E‖X - Y‖ - E‖X - X'‖ - E‖Y - Y'‖; no root is taken. Fair: unbiased, with U-statistics (r≠r'), so it may be
+    slightly negative. Else the distance of the two empirical laws themselves, which is positive even for two samples of
+    one law, by (1/R + 1/n) E‖Y - Y'‖ on average: compare it with its floor. The norm is the root mean square over the
+    cells in which both members of a pair are observed. A condition needs two members. The cost grows with the square
+    of the number of distinct missing patterns.
     """
     _need_two(len(samples))
+    own_distance = _mean_self_distance if fair else (lambda rows, cells: _mean_distance(rows, rows, cells))
     distances, counts = [], []
     for x, y, patterns, group in _conditions(samples, data, mask):
         for p in range(len(patterns)):
             for q in range(p, len(patterns)):
                 cells, y_p, y_q = patterns[p] & patterns[q], y[group == p], y[group == q]
-                num_pairs = len(y_p) * (len(y_p) - 1) / 2 if p == q else len(y_p) * len(y_q)
+                num_pairs = len(y_p) * (len(y_p) - fair) / 2 if p == q else len(y_p) * len(y_q)
                 if num_pairs == 0 or not cells.any():
                     continue
-                within = _mean_self_distance(y_p, cells) if p == q else _mean_distance(y_p, y_q, cells)
+                within = own_distance(y_p, cells) if p == q else _mean_distance(y_p, y_q, cells)
                 cross = _mean_distance(x, y_p, cells) + _mean_distance(x, y_q, cells)
-                distances.append(cross - _mean_self_distance(x, cells) - within)
+                distances.append(cross - own_distance(x, cells) - within)
                 counts.append(num_pairs)
     return float(np.average(distances, weights=counts)) if distances else float("nan")
 
@@ -223,13 +157,13 @@ def crps(
     has all the weight.
     """
     _need_two(len(samples))
-    x, y, present = _cells_first(samples), _cells_first(data), _cells_first(_mask_like(data, mask)) > 0
+    x, y, present = cells_first(samples), cells_first(data), cells_first(mask_like(data, mask)) > 0
     mass = _normalised(weights, len(samples))
     unlike = 1.0 - np.sum(mass**2)
     if unlike <= 0.0 or not present.any():
         return float("nan")
     total = 0.0
-    for cells in _blocks(len(x), x.shape[1] + y.shape[1]):
+    for cells in blocks(len(x), x.shape[1] + y.shape[1]):
         centre = x[cells].mean(axis=1, keepdims=True)  # cumulated sums cancel: keep them small
         seen = np.where(present[cells], y[cells] - centre, x[cells, :1] - centre)
         error, spread = _absolute_error(x[cells] - centre, seen, mass)
@@ -258,7 +192,7 @@ def coverage(
         if rng is None:
             raise ValueError("coverage with noise_scale draws noise; rng is None. Give a NumPy Generator.")
         samples = samples + noise_scale * rng.standard_normal(samples.shape)
-    present = _mask_like(data, mask)
+    present = mask_like(data, mask)
     tails = [0.5 - level / 200.0 for level in levels]
     ends = _quantiles(samples, tails + [1.0 - tail for tail in tails], weights)
     result = {}
@@ -277,7 +211,7 @@ def rms_std(
     sqrt(mean_t s_t²) with the unbiased variance s_t² over the members present (divisor n - 1); times with
     fewer than two members are left out, NaN where none is left.
     """
-    present = _mask_like(data, mask)
+    present = mask_like(data, mask)
     count = present.sum(axis=0)
     values = np.where(present, data, 0.0).astype(float)
     deviation = np.where(present, values - values.sum(axis=0) / np.maximum(count, 1), 0.0)
@@ -288,16 +222,17 @@ def rms_std(
     return np.where(num_times > 0, np.sqrt(mean), np.nan)
 
 
-def _cells_first(values: np.ndarray) -> np.ndarray:
+def cells_first(values: np.ndarray) -> np.ndarray:
     """`(n, condition, time, out)` -> contiguous `(cell, n)` in 64-bit, so that sorting runs along memory."""
     return np.ascontiguousarray(values.reshape(len(values), -1).T, dtype=float)
 
 
-def _mask_like(data: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+def mask_like(data: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """The mask, or one that says that all is there."""
     return np.ones(data.shape, dtype=bool) if mask is None else mask
 
 
-def _blocks(num_rows: int, row_size: int) -> Iterator[slice]:
+def blocks(num_rows: int, row_size: int) -> Iterator[slice]:
     """Slices of rows whose temporaries stay within the block size."""
     step = max(1, _BLOCK // max(row_size, 1))
     return (slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step))
@@ -316,15 +251,10 @@ def _need_two(num_samples: int) -> None:
         raise ValueError(f"A fair score needs two samples or more; it got {num_samples}. Draw more.")
 
 
-def _floor(levels: Sequence[float] | np.ndarray) -> Floor:
-    low, median, high = np.quantile(levels, [0.1, 0.5, 0.9])
-    return Floor(float(median), float(low), float(high))
-
-
-def _area_between(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
+def area_between(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """∫ |Σ_{i: value_i <= x} mass_i| dx in every row: W1 for masses +1/n of one set and -1/m of the other."""
     area = np.empty(len(values))
-    for rows in _blocks(*values.shape):
+    for rows in blocks(*values.shape):
         order = np.argsort(values[rows], axis=1)
         gaps = np.diff(np.take_along_axis(values[rows], order, axis=1), axis=1)
         difference = np.cumsum(np.take_along_axis(mass[rows], order, axis=1), axis=1)[:, :-1]
@@ -332,51 +262,11 @@ def _area_between(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
     return area
 
 
-def _half_to_full(values: np.ndarray, present: np.ndarray, size: int) -> float:
-    """Ratio of the expected W1 at sizes (size, n) to that of halves, pooled over cells."""
-    count = present.sum(axis=1)
-    ordered = np.sort(np.where(present, values, np.inf), axis=1)
-    full, halves = 0.0, 0.0
-    for num in np.unique(count).tolist():
-        half = num // 2
-        gaps = np.diff(ordered[count == num, :num], axis=1).sum(axis=0)
-        fraction = np.arange(1, num) / num
-        expected = _expected_difference if num <= 256 else _normal_difference
-        full += gaps @ expected(fraction, size, num)
-        halves += gaps @ expected(fraction, half, num - half)
-    return float(full / halves) if halves > 0.0 else 1.0
-
-
-def _expected_difference(fraction: np.ndarray, size_a: int, size_b: int) -> np.ndarray:
-    """E|A/size_a - B/size_b| of independent binomial counts A, B with success probability `fraction`.
-
-    E|U - V| = ∫ P(U<=t) P(V>t) + P(V<=t) P(U>t) dt, constant between the levels i/size_a and j/size_b. Sets
-    beyond 512 are in the regime of the square-root law: they count as 512 and the result is rescaled.
-    """
-    from scipy.special import bdtr
-
-    a, b = min(size_a, 512), min(size_b, 512)
-    levels = np.union1d(np.arange(a) / a, np.arange(b) / b)
-    width = np.diff(levels, append=1.0)
-    middle = levels + 0.5 * width  # the end points themselves are at the mercy of rounding
-    expected = np.empty(len(fraction))
-    for part in _blocks(len(fraction), len(levels)):
-        below_a = bdtr(np.floor(middle[:, None] * a), a, fraction[part])
-        below_b = bdtr(np.floor(middle[:, None] * b), b, fraction[part])
-        expected[part] = width @ (below_a * (1.0 - below_b) + below_b * (1.0 - below_a))
-    return expected * np.sqrt((1 / size_a + 1 / size_b) / (1 / a + 1 / b))
-
-
-def _normal_difference(fraction: np.ndarray, size_a: int, size_b: int) -> np.ndarray:
-    """The limit of `_expected_difference` for large sets, which costs nothing: the square-root law."""
-    return np.sqrt(2.0 / np.pi * fraction * (1.0 - fraction) * (1 / size_a + 1 / size_b))
-
-
 def _conditions(
     samples: np.ndarray, data: np.ndarray, mask: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Per condition: samples and data as rows, the distinct patterns of observed cells, whose is which."""
-    present = _mask_like(data, mask)
+    present = mask_like(data, mask)
     for index in range(samples.shape[1]):
         x = samples[:, index].reshape(len(samples), -1).astype(float)
         y = data[:, index].reshape(len(data), -1).astype(float)
@@ -389,7 +279,7 @@ def _mean_distance(x: np.ndarray, y: np.ndarray, cells: np.ndarray) -> float:
     from scipy.spatial.distance import cdist
 
     x, y = x[:, cells], y[:, cells]
-    total = sum(cdist(x[rows], y).sum() for rows in _blocks(len(x), len(y)))
+    total = sum(cdist(x[rows], y).sum() for rows in blocks(len(x), len(y)))
     return float(total) / (len(x) * len(y) * np.sqrt(cells.sum()))
 
 
@@ -419,10 +309,10 @@ def _quantiles(samples: np.ndarray, probabilities: Sequence[float], weights: np.
     the knots are i / (R + 1). Beyond the outer knots the quantile is the extreme sample.
     """
     mass = _normalised(weights, len(samples))
-    values, mass = _cells_first(samples[mass > 0.0]), mass[mass > 0.0]
+    values, mass = cells_first(samples[mass > 0.0]), mass[mass > 0.0]
     effective = 1.0 / np.sum(mass**2)
     result = np.empty((len(probabilities), len(values)))
-    for cells in _blocks(*values.shape):
+    for cells in blocks(*values.shape):
         order = np.argsort(values[cells], axis=1)
         ordered, weight = np.take_along_axis(values[cells], order, axis=1), mass[order]
         knots = (effective * (np.cumsum(weight, axis=1) - 0.5 * weight) + 0.5) / (effective + 1.0)

@@ -23,7 +23,7 @@ from langenode import _version, assembly, evaluation, fitfile, metrics, report, 
 from langenode.assembly import Prepared
 from langenode.config import Config, ConfigError, merge, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
-from langenode.experiments import EXPERIMENTS, Drawing, Experiment, Results, Splits
+from langenode.experiments import EXPERIMENTS, Companion, Drawing, Experiment, Results, Splits
 from langenode.experiments.own import has_replicates
 from langenode.inference import FitResult, TrainState, initial_state, train
 from langenode.predictive import Prediction, Rule, observable, predict, sample_weights
@@ -98,7 +98,7 @@ class Run:
         self._record(simulate=time.perf_counter() - begin)
 
     def fit(self) -> None:
-        """Maximum likelihood, then Algorithm 1; and the same for the companion of the figures, if there is one."""
+        """Maximum likelihood, then Algorithm 1; and the same for the companions of the figures, if there are any."""
         splits = self.splits()
         scaling = assembly.new_scaling(self.config, splits.train)
         data = assembly.prepare(self.config, scaling, splits.train, splits.validation)
@@ -106,11 +106,10 @@ class Run:
         if self.config.method != "paper":  # whose scales are the paper's, on purpose
             assembly.warn_of_scales(self.config, data.train)
         result = self._train(self.config, model, data, scaling, checkpoint=self.folder.checkpoint)
-        companion = self.experiment.companion(self.config)
-        if companion is not None:
-            other = self._train(companion, model, data, scaling, checkpoint=None)
+        for name, config in self.experiment.companions(self.config).items():
+            other = self._train(config, model, data, scaling, checkpoint=None)
             header = self._header(other, scaling, data.train, np.ones(data.train.num_outputs))
-            write_bytes(self.folder.companion, assembly.fit_bytes(other.problem, companion, header))
+            write_bytes(self.folder.companion(name), assembly.fit_bytes(other.problem, config, header))
         rows = np.asarray(result.state.history)[: int(result.state.step)]
         runfiles.write_history(
             self.folder.history, rows, np.asarray(result.state.validation), self.config.training.block
@@ -184,9 +183,8 @@ class Run:
         choice = assembly.choose_model(self.experiment, self.config, data)
         self._record(mle=time.perf_counter() - begin)
         for tried in choice.tried:
-            kind = tried["model"].get("kind", "the model")
-            self.reporter.say(f"maximum likelihood: {kind}, validation error {tried['error']:.4g} (scaled)")
-        header = {"model": choice.config.model.model_dump(mode="json"), "tried": choice.tried}
+            self.reporter.say(f"maximum likelihood: {tried['name']}, validation error {tried['error']:.4g} (scaled)")
+        header = {"model": choice.config.model.model_dump(mode="json"), "chosen": choice.name, "tried": choice.tried}
         write_bytes(self.folder.mle, fitfile.to_bytes(header, choice.model))
         self.config = choice.config
         return choice.model
@@ -252,9 +250,9 @@ class Run:
         made = list(self._read_provenance().get("choices", []))
         tried = fitfile.read_header(self.folder.mle)["tried"]
         if len(tried) > 1:
-            errors = ", ".join(f"{one['model']['kind']} {one['error']:.3g}" for one in tried)
+            errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in tried)
             why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
-            made.append({"what": "kind of model", "chosen": self.config.model.kind, "why": why})
+            made.append({"what": "kind of model", "chosen": fitfile.read_header(self.folder.mle)["chosen"], "why": why})
         if self.config.noise.calibrate:
             why = "makes 90 % bands hold 90 % of training and validation readings, an output"
             factors = ", ".join(f"{factor:.3g}" for factor in self._fit_header()["noise_factor"])
@@ -263,15 +261,7 @@ class Run:
 
     def _results(self) -> Results:
         splits, problem, rule = self.splits(), self.problem(), self.rule()
-        companion_predictions = companion_weights = None
-        other = self.experiment.companion(self.config)
-        num_weights = self.config.predict.num_weights
-        if other is not None:
-            companion = assembly.read_fit(self.folder.companion, other, assembly.untrained(self.experiment, other))
-            num = self.config.predict.num_samples
-            companion_predictions = self._predict(companion, splits.train, num, self.keys.evaluation).outputs
-            companion_weights = np.asarray(sample_weights(companion.posterior, num_weights, key=self.keys.evaluation))
-        weights = sample_weights(problem.posterior, num_weights, key=self.keys.evaluation)
+        weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
         stored = runfiles.read_predictions(self.folder.predictions)
         prediction = Prediction(stored.outputs, jnp.asarray(stored.weights))
         noisy = observable(problem, prediction, rule, rng=self._rng())
@@ -284,13 +274,23 @@ class Run:
             prediction_weights=stored.weights,
             observable=noisy,
             weights=np.asarray(weights),
-            companion_predictions=companion_predictions,
-            companion_weights=companion_weights,
+            companions=self._companions(splits.test),
+            mle=fitfile.read_tree(self.folder.mle, assembly.untrained(self.experiment, self.config)),
             history=runfiles.read_history(self.folder.history),
             convergence=runfiles.read_convergence(self.folder.convergence),
             metrics={},
             key=self.keys.evaluation,
         )
+
+    def _companions(self, test: Dataset) -> dict[str, Companion]:
+        found, options, key = {}, self.config.predict, self.keys.evaluation
+        for name, config in self.experiment.companions(self.config).items():
+            path = self.folder.companion(name)
+            other = assembly.read_fit(path, config, assembly.untrained(self.experiment, config))
+            predictions = self._predict(other, test, options.num_samples, key).outputs
+            weights = np.asarray(sample_weights(other.posterior, options.num_weights, key=key))
+            found[name] = Companion(predictions, weights)
+        return found
 
     def _split_paths(self) -> tuple[Path, Path, Path]:
         return self.folder.data, self.folder.validation, self.folder.test

@@ -33,7 +33,6 @@ class RunFolder:
         self.mle = self.path / "mle.langenode"
         self.checkpoint = self.path / "checkpoint.langenode"
         self.fit = self.path / "fit.langenode"
-        self.companion = self.path / "companion.langenode"
         self.history = self.path / "history.csv"
         self.convergence = self.path / "convergence.csv"
         self.predictions = self.path / "predictions.nc"
@@ -41,6 +40,10 @@ class RunFolder:
         self.figures = self.path / "figures"
         self.report = self.path / "report.html"
         self.lock = self.path / ".lock"
+
+    def companion(self, name: str) -> Path:
+        """The file of another fit, for comparison."""
+        return self.path / f"companion-{name}.langenode"
 
     def create(self, *, force: bool) -> None:
         """Make the folder; refuse one that holds a run already, or, with `force`, remove that run first."""

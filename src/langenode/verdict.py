@@ -48,13 +48,14 @@ def _w1(metrics: Mapping[str, Any]) -> Check | None:
         return None
     ratio = found["ratio"]
     passed = True if ratio <= GOOD_W1 else False if ratio > POOR_W1 else None
+    data = f"{found.get('to', 'training')} data"
     says = (
-        f"The predicted marginals are {ratio:.2f} times as far from the training data as two samples of one law are "
+        f"The predicted marginals are {ratio:.2f} times as far from the {data} as two samples of one law are "
         "from each other"
     )
     says += ", which is as near as can be told." if passed else ", so they differ from the data's."
     wanted = f"at most {GOOD_W1:g} times the floor {found['floor']:.3g}"
-    return Check("W1 to the training data", f"{found['mean']:.3g}", wanted, passed, says)
+    return Check(f"W1 to the {data}", f"{found['mean']:.3g}", wanted, passed, says)
 
 
 def _coverage(metrics: Mapping[str, Any]) -> Check | None:

@@ -1,9 +1,11 @@
 """The demonstrations and a user's own data: a configuration, data, a model, metrics and figures each."""
 
-from langenode.experiments import ou, own, schlogl
-from langenode.experiments.base import Drawing, Experiment, Results, Splits
+from langenode.experiments import hyperelastic, ou, own, schlogl, viscoelastic
+from langenode.experiments.base import Companion, Drawing, Experiment, Results, Splits
 
-DEMONSTRATIONS: dict[str, Experiment] = {one.EXPERIMENT.name: one.EXPERIMENT for one in (ou, schlogl)}
+DEMONSTRATIONS: dict[str, Experiment] = {
+    one.EXPERIMENT.name: one.EXPERIMENT for one in (ou, schlogl, hyperelastic, viscoelastic)
+}
 EXPERIMENTS: dict[str, Experiment] = {**DEMONSTRATIONS, own.EXPERIMENT.name: own.EXPERIMENT}
 
-__all__ = ["DEMONSTRATIONS", "EXPERIMENTS", "Drawing", "Experiment", "Results", "Splits"]
+__all__ = ["DEMONSTRATIONS", "EXPERIMENTS", "Companion", "Drawing", "Experiment", "Results", "Splits"]

@@ -20,6 +20,13 @@ class Splits(NamedTuple):
     test: Dataset
 
 
+class Companion(NamedTuple):
+    """Another fit of the same data, for comparison: its outputs for the test conditions, and samples of its weights."""
+
+    predictions: np.ndarray
+    weights: np.ndarray
+
+
 class Results(NamedTuple):
     """What metrics and figures are made of, all read from the run's files."""
 
@@ -31,8 +38,8 @@ class Results(NamedTuple):
     prediction_weights: np.ndarray
     observable: np.ndarray
     weights: np.ndarray
-    companion_predictions: np.ndarray | None
-    companion_weights: np.ndarray | None
+    companions: Mapping[str, Companion]
+    mle: Any
     history: Mapping[str, np.ndarray]
     convergence: Mapping[str, np.ndarray]
     metrics: Mapping[str, Any]
@@ -49,23 +56,24 @@ class Drawing(NamedTuple):
     numbers: Sequence[tuple[str, str]] = ()
 
 
-def no_companion(config: Any) -> None:
-    """No second fit beside the one asked for."""
+def no_companions(config: Any) -> dict[str, Any]:
+    """No other fit beside the one asked for."""
     del config
+    return {}
 
 
-def as_configured(config: Any) -> Sequence[Any]:
+def as_configured(config: Any) -> dict[str, Any]:
     """The configured model is the only candidate."""
-    return (config,)
+    return {"the model": config}
 
 
 class Experiment(NamedTuple):
     """One demonstration, or a user's own data.
 
     `defaults(method, target, asked)` are the layers below the user's choices, which are `asked`. `simulate` makes (or
-    reads) the data. `candidates(config)` are configurations whose models are tried, the plainest first; the best on
-    validation data is kept. `companion(config)` is a second fit that figures compare with (the paper's baseline), or
-    None. `metrics` adds entries to metrics.json; `figures` gives named figures, in the report's order.
+    reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the plainest first; the
+    best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics` adds
+    entries to metrics.json; `figures` gives named figures, in the report's order.
     """
 
     name: str
@@ -77,5 +85,5 @@ class Experiment(NamedTuple):
     metrics: Callable[[Results], dict[str, Any]]
     figures: Callable[[Results], dict[str, Drawing]]
     default_method: str = "langevin"
-    companion: Callable[[Any], Any] = no_companion
-    candidates: Callable[[Any], Sequence[Any]] = as_configured
+    companions: Callable[[Any], Mapping[str, Any]] = no_companions
+    candidates: Callable[[Any], Mapping[str, Any]] = as_configured

@@ -88,17 +88,18 @@ def build_model(config: OUConfig, key: PRNGKeyArray) -> NeuralODE:
     return NeuralODE(OnConcatenation(network), num_hidden=1, solver=solver, log_noise=log_noise)
 
 
-def companion(config: OUConfig) -> OUConfig | None:
+def companions(config: OUConfig) -> dict[str, OUConfig]:
     """The paper's baseline beside our sampler: a full Gaussian under the averaged likelihood."""
     if config.method not in ("langevin", "paper") or config.target == "posterior":
-        return None
-    return config.model_copy(
+        return {}
+    bbvi = config.model_copy(
         update={
             "method": "gaussian-full",
             "target": "tempered",
             "training": TrainingConfig(num_updates=500, num_samples=64, batch_trajectories=64, learning_rate=2e-2),
         }
     )
+    return {"bbvi": bbvi}
 
 
 def is_two_weight_law(config: OUConfig) -> bool:
@@ -114,8 +115,8 @@ def metrics(results: Results) -> dict[str, Any]:
         "data_weights": metrics_of.weight_moments(drawn) | {"comparable": is_two_weight_law(results.config)},
         "exact_weights": {"mean": exact.mean, "std": exact.std, "corr": exact.corr},
     }
-    if results.companion_weights is not None:
-        found["bbvi_weights"] = metrics_of.weight_moments(results.companion_weights)
+    if "bbvi" in results.companions:
+        found["bbvi_weights"] = metrics_of.weight_moments(results.companions["bbvi"].weights)
     return found
 
 
@@ -148,13 +149,13 @@ def _density(results: Results) -> Drawing:
 
     train = results.splits.train
     panels = {"data": train.outputs[:, :, 0], label(results.config): results.predictions[:, 0, :, 0]}
-    if results.companion_predictions is not None:
-        panels["BBVI (full Gaussian, averaged likelihood)"] = results.companion_predictions[:, 0, :, 0]
+    if "bbvi" in results.companions:
+        panels["BBVI (full Gaussian, averaged likelihood)"] = results.companions["bbvi"].predictions[:, 0, :, 0]
     caption = (
         "Density of the trajectories over time, scaled to its maximum at each time, with the mean: the data and what "
         "the sampled weights make of it."
     )
-    if results.companion_predictions is not None:
+    if "bbvi" in results.companions:
         caption += " BBVI is the paper's baseline, a Gaussian over the weights under the averaged likelihood."
     alt = f"Heat maps of trajectory densities side by side: {', '.join(panels)}."
     figure = plots.density_panels(train.times[0], panels, xlabel="t", ylabel="y")
@@ -195,7 +196,7 @@ def _weight_densities(results: Results) -> Drawing:
         drawn_weights(results),
         ("W", "b"),
         label=label(results.config),
-        other=results.companion_weights,
+        other=results.companions["bbvi"].weights if "bbvi" in results.companions else None,
         other_label="BBVI",
         law=law,
     )
@@ -220,7 +221,7 @@ EXPERIMENT = Experiment(
     default_target=default_target,
     simulate=simulate,
     build_model=build_model,
-    companion=companion,
+    companions=companions,
     metrics=metrics,
     figures=figures,
 )

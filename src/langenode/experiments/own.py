@@ -3,7 +3,7 @@
 The choices are a layer of configuration below the user's own, so any of them can be changed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -233,13 +233,13 @@ def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
     )
 
 
-def candidates(config: OwnConfig) -> Sequence[OwnConfig]:
+def candidates(config: OwnConfig) -> dict[str, OwnConfig]:
     """The kinds to try, the plainest first."""
     if config.model.kind != "auto":
-        return (config,)
+        return {config.model.kind: config}
     is_known = config.model.num_known == config.model.num_outputs
     kinds = ("state", "hidden", "observation") if is_known else ("observation",)
-    return tuple(config.model_copy(update={"model": config.model.model_copy(update={"kind": k})}) for k in kinds)
+    return {k: config.model_copy(update={"model": config.model.model_copy(update={"kind": k})}) for k in kinds}
 
 
 def metrics(results: Results) -> dict[str, Any]:

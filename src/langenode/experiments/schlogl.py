@@ -117,12 +117,12 @@ def build_model(config: SchloglConfig, key: PRNGKeyArray) -> NeuralODE | NeuralS
     return NeuralSDE(dynamics, PositiveOnConcatenation(network))
 
 
-def companion(config: SchloglConfig) -> SchloglConfig | None:
+def companions(config: SchloglConfig) -> dict[str, SchloglConfig]:
     """The paper's baseline beside our sampler: a diagonal Gaussian under the averaged mixture likelihood."""
     if config.method not in ("bottleneck", "langevin", "paper") or config.stochastic != "all":
-        return None
+        return {}
     num_updates = min(200, config.training.num_updates)
-    return config.model_copy(
+    bbvi = config.model_copy(
         update={
             "method": "gaussian-diagonal",
             "target": "tempered",
@@ -131,6 +131,7 @@ def companion(config: SchloglConfig) -> SchloglConfig | None:
             "training": TrainingConfig(num_updates=num_updates, num_samples=32, batch_trajectories=32),
         }
     )
+    return {"bbvi": bbvi}
 
 
 def exact_law(config: SchloglConfig) -> CountLaw:
@@ -195,8 +196,8 @@ def _panels(results: Results) -> dict[str, np.ndarray]:
         "data (exact simulation)": results.splits.train.outputs[:, :, 0],
         label(results.config): results.predictions[:, 0, :, 0],
     }
-    if results.companion_predictions is not None:
-        panels["BBVI (diagonal, mixture likelihood)"] = results.companion_predictions[:, 0, :, 0]
+    if "bbvi" in results.companions:
+        panels["BBVI (diagonal, mixture likelihood)"] = results.companions["bbvi"].predictions[:, 0, :, 0]
     return panels
 
 
@@ -220,7 +221,7 @@ def _trajectories(results: Results) -> Drawing:
         "Sixty trajectories of each (above) and the density of all of them over time, scaled to its maximum at each "
         "time (below)."
     )
-    if results.companion_predictions is not None:
+    if "bbvi" in results.companions:
         caption += " BBVI is the paper's baseline: a diagonal Gaussian over the weights under a two-mode likelihood."
     numbers = [("P(low) of the fit", f"{modes['p_low']:.3f}"), ("of the data", f"{modes['p_low_data']:.3f}")]
     numbers += [("exact", f"{modes['p_low_exact']:.3f}")]
@@ -271,7 +272,7 @@ EXPERIMENT = Experiment(
     default_method="bottleneck",
     simulate=simulate,
     build_model=build_model,
-    companion=companion,
+    companions=companions,
     metrics=metrics,
     figures=figures,
 )

@@ -231,9 +231,10 @@ class TensorLaw(eqx.Module):
     def _pull_back(self, row: Float[Array, " component"], conjugate: Float[Array, " component"]) -> Array:
         """`S = (de/dE)' T`: the stress conjugate to Green's strain from that of the logarithmic one."""
         num = row.shape[0]
-        _, pull = jax.vjp(lambda r: _to_vector(log_strain(tensor(r)), num), row)
+        # As a matrix, which depends on no weight and is computed once, whatever is mapped over.
+        slope = jax.jacfwd(lambda r: _to_vector(log_strain(tensor(r)), num))(row)
         # The derivative by a shear component is that by two entries of the tensor.
-        return pull(conjugate)[0] / jnp.asarray(MANDEL[:num] ** 2, row.dtype)
+        return conjugate @ slope / jnp.asarray(MANDEL[:num] ** 2, row.dtype)
 
     def _factor(self, vectors: Float[Array, "*rows component"]) -> Float[Array, "*rows component"]:
         """P applied to vectors."""

@@ -80,6 +80,7 @@ class ConvexMLP(eqx.Module):
         """Evaluate at one point; batch with `jax.vmap`."""
         features = self.layers[0](x)
         for layer in self.layers[1:]:
+            assert layer.bias is not None  # an eqx.nn.Linear may be made without
             features = jax.nn.softplus(layer.weight) @ jax.nn.softplus(features) + layer.bias
         return features
 

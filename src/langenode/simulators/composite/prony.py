@@ -8,9 +8,10 @@ from langenode._types import Float
 
 
 class Prony(NamedTuple):
-    """Shear moduli in MPa: at once, in the end, and relaxation times (s), half a decade apart, of equal weight.
+    """Shear moduli in MPa, at once and in the end, and relaxation times (s), evenly spaced in the logarithm.
 
-    The paper gives the two moduli, the number of times and their range; equal weights are our choice.
+    The paper gives the two moduli and the range of the times; their number, half a decade apart, and their `weights`
+    (a number a time, equal if not given) are our choice.
     """
 
     instantaneous: float = 0.362
@@ -18,6 +19,7 @@ class Prony(NamedTuple):
     shortest: float = 1e-6
     longest: float = 3160.0
     num_times: int = 20
+    weights: tuple[float, ...] | None = None
 
     @property
     def times(self) -> np.ndarray:
@@ -27,7 +29,13 @@ class Prony(NamedTuple):
     @property
     def moduli(self) -> np.ndarray:
         """The modulus that relaxes with each time."""
-        return np.full(self.num_times, (self.instantaneous - self.equilibrium) / self.num_times)
+        weights = np.ones(self.num_times) if self.weights is None else np.array(self.weights, float)
+        if weights.shape != (self.num_times,) or weights.min() < 0.0 or weights.sum() <= 0.0:
+            raise ValueError(
+                f"a Prony series needs a weight of at least 0 for each of its {self.num_times} times; "
+                f"got {self.weights}; give as many, or none for equal ones"
+            )
+        return (self.instantaneous - self.equilibrium) * weights / weights.sum()
 
 
 def relax(

@@ -1,4 +1,4 @@
-"""Arrays to Matplotlib figures. Nothing here computes a metric; densities are smoothed for the eye only."""
+"""Figures that any demonstration may use."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle

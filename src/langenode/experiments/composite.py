@@ -1,0 +1,257 @@
+"""What the two material demonstrations share: composite cubes under random loadings, scores and figures.
+
+A loading is a condition, a microstructure a unit: the law of the weights is to have the spread between microstructures
+on loadings that it has not seen.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from pydantic import Field
+
+from langenode._types import PRNGKeyArray
+from langenode.config import Config, Count, Positive, Section
+from langenode.data import Dataset
+from langenode.experiments.base import Drawing, Results, Splits
+from langenode.mle import fitted_outputs
+from langenode.simulators import composite
+
+# Replicas drawn for one seed come from so many numbers: all of the default composite's are shipped.
+NUM_NUMBERED = 128
+NUM_PICTURES = 3
+
+
+class CompositeData(Section):
+    """Microstructures, loadings and the matrix; strains are logarithmic, moduli in MPa, times in s."""
+
+    num_replicas: int = Field(default=32, ge=2, le=NUM_NUMBERED)
+    num_walks: int = Field(default=88, ge=3)
+    num_tensions: int = Field(default=12, ge=0, le=18)
+    num_steps: Count = 50
+    time_step: Positive = 1.0
+    amplitude: Positive = 0.02
+    isochoric: bool = True
+    valid_fraction: float = Field(default=0.15, gt=0, lt=0.5)
+    test_fraction: float = Field(default=0.15, gt=0, lt=0.5)
+    num_spheres: Count = 4
+    volume_fraction: float = Field(default=0.2, gt=0, lt=0.5)
+    resolution: int = Field(default=12, ge=2)
+    gap: float = Field(default=0.3, ge=0)
+    instantaneous: Positive = 0.362
+    equilibrium: Positive = 0.084
+    shortest: Positive = 1e-6
+    longest: Positive = 3160.0
+    num_times: Count = 20
+    prony_weights: tuple[float, ...] | None = None
+
+
+class CompositeConfig(Config):
+    """A configuration with composite data."""
+
+    data: CompositeData = CompositeData()
+
+
+def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
+    """Every microstructure under every loading; whole loadings are held out."""
+    options = config.data
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    numbers = replica_numbers(config, rng)
+    loadings = composite.make_loadings(
+        num_walks=options.num_walks,
+        num_tensions=options.num_tensions,
+        num_steps=options.num_steps,
+        time_step=options.time_step,
+        amplitude=options.amplitude,
+        isochoric=options.isochoric,
+        rng=rng,
+    )
+    data = composite.composite_data(
+        loadings, numbers, composite.stiffnesses(_geometry(options), numbers), _prony(options)
+    )
+    fractions = (1.0 - options.valid_fraction - options.test_fraction, options.valid_fraction, options.test_fraction)
+    return Splits(*data.split(*fractions, seed=int(rng.integers(2**31))))
+
+
+def replica_numbers(config: CompositeConfig, rng: np.random.Generator) -> list[int]:
+    """Which microstructures a seed draws."""
+    return sorted(rng.choice(NUM_NUMBERED, config.data.num_replicas, replace=False).tolist())
+
+
+def _geometry(options: CompositeData) -> composite.CompositeGeometry:
+    return composite.CompositeGeometry(options.num_spheres, options.volume_fraction, options.resolution, options.gap)
+
+
+def _prony(options: CompositeData) -> composite.Prony:
+    return composite.Prony(
+        options.instantaneous,
+        options.equilibrium,
+        options.shortest,
+        options.longest,
+        options.num_times,
+        options.prony_weights,
+    )
+
+
+def mle_response(results: Results, data: Dataset) -> np.ndarray:
+    """What the maximum-likelihood law says, once a condition, in the data's own units: (condition, time, out)."""
+    scaling = results.rule.scaling
+    assert scaling is not None
+    _, first = np.unique(data.condition, return_index=True)
+    return scaling.unscale_outputs(fitted_outputs(results.mle, data.scaled(scaling).select(first)))
+
+
+def metrics(results: Results) -> dict[str, Any]:
+    """The point fit's error against the mean of the replicas, and the predicted spread over theirs, held out."""
+    members = results.splits.test.replicates().outputs
+    error = mle_response(results, results.splits.test) - members.mean(0)
+    rmse = float(np.sqrt(np.mean(error**2)))
+    replica_std = members.std(0, ddof=1)
+    return {
+        "mle": {
+            "rmse": rmse,
+            "rmse_over_data_std": rmse / float(members.std()),
+            "rmse_over_replica_std": rmse / float(np.sqrt(np.mean(replica_std**2))),
+        },
+        "std_ratio": std_ratio(results.observable, members),
+    }
+
+
+def std_ratio(samples: np.ndarray, members: np.ndarray) -> float:
+    """Predicted over observed standard deviation, both averaged over all cells of the held-out loadings."""
+    return float(samples.std(0, ddof=1).mean() / members.std(0, ddof=1).mean())
+
+
+def microstructures(results: Results) -> Drawing:
+    """Some of the cubes behind the data."""
+    from langenode import plots
+
+    data, options = results.splits.train, results.config.data
+    names = data.unit_names[:NUM_PICTURES]
+    cubes = [
+        composite.place_spheres(
+            options.num_spheres, options.volume_fraction, seed=int(name.split()[1]), gap=options.gap
+        )
+        for name in names
+    ]
+    figure = plots.sphere_cubes({name: (cube.centres, cube.radius) for name, cube in zip(names, cubes, strict=True)})
+    caption = (
+        f"{len(names)} of the {data.num_units} periodic cubes: glass spheres in a viscoelastic matrix. Cubes differ "
+        "in where the spheres are, and so in their stiffness along each axis."
+    )
+    numbers = [("spheres", f"{options.num_spheres}"), ("volume fraction", f"{options.volume_fraction:g}")]
+    return Drawing(figure, "Microstructures", caption, "Cubes with spheres at random places.", numbers)
+
+
+def mle_parity(results: Results) -> Drawing:
+    """The point fit against the mean of the replicas, on training and held-out loadings, with the region near zero."""
+    from langenode import plots
+
+    panels = {}
+    for name, data in (("training", results.splits.train), ("held out", results.splits.test)):
+        members = data.replicates().outputs
+        panels[name] = plots.SpreadPanel(
+            members.mean(0).ravel(), members.std(0, ddof=1).ravel(), mle_response(results, data).ravel(), None
+        )
+    found = results.metrics["mle"]
+    caption = (
+        "Stress of the maximum-likelihood law against the mean over microstructures, for every component, time and "
+        "loading; the bars are one standard deviation between microstructures. Inset: near zero stress."
+    )
+    numbers = [
+        ("rmse over the data's std, held out", f"{found['rmse_over_data_std']:.4f}"),
+        ("rmse over the replicas' std, held out", f"{found['rmse_over_replica_std']:.4f}"),
+    ]
+    figure = plots.spread_parity(panels, label="stress [MPa]", inset=True)
+    alt = "Scatter of predicted against mean observed stress along the diagonal, on training and held-out data."
+    return Drawing(figure, "The point fit", caption, alt, numbers)
+
+
+def mle_trajectories(results: Results) -> Drawing:
+    """The point fit over time on three held-out loadings, over the replicas' mean and spread."""
+    from langenode import plots
+
+    test = results.splits.test
+    members, fitted = test.replicates().outputs, mle_response(results, test)
+    chosen = _spread_out(np.sqrt(np.mean((fitted - members.mean(0)) ** 2, axis=(1, 2))))
+    panels = [
+        plots.SpreadPath(
+            test.condition_names[c],
+            test.cases().times[c],
+            members.mean(0)[c],
+            members.std(0, ddof=1)[c],
+            fitted[c],
+            None,
+        )
+        for c in chosen
+    ]
+    figure = plots.spread_paths(panels, test.output_names, time_label=time_label(test), output_label="stress [MPa]")
+    caption = (
+        "Held-out loadings on which the maximum-likelihood law is best, middling and worst. Lines and shades: mean "
+        "over microstructures and one standard deviation; dashed: the law."
+    )
+    return Drawing(figure, "The point fit over time", caption, "Stress over time, data and fitted law.")
+
+
+def bands(results: Results) -> Drawing:
+    """Predicted mean and spread over those of the replicas, on the held-out loadings of best, middle, worst ratio."""
+    from langenode import plots
+
+    test, samples = results.splits.test, results.observable
+    members = test.replicates().outputs
+    ratios = samples.std(0, ddof=1).mean((1, 2)) / members.std(0, ddof=1).mean((1, 2))
+    chosen = _spread_out(np.abs(np.log(ratios)))
+    panels = [
+        plots.SpreadPath(
+            f"{kind}: {test.condition_names[c]}",
+            test.cases().times[c],
+            members.mean(0)[c],
+            members.std(0, ddof=1)[c],
+            samples.mean(0)[c],
+            samples.std(0, ddof=1)[c],
+        )
+        for kind, c in zip(("best", "median", "worst"), chosen, strict=False)
+    ]
+    figure = plots.spread_paths(panels, test.output_names, time_label=time_label(test), output_label="stress [MPa]")
+    numbers = [(f"std ratio, {panel.title}", f"{ratios[c]:.2f}") for panel, c in zip(panels, chosen, strict=True)]
+    numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
+    caption = (
+        "Held-out loadings on which the predicted spread is nearest to the data's, middling, and farthest. Coloured "
+        "shades: mean over microstructures and one standard deviation; grey and dashed: the same of the predictions."
+    )
+    return Drawing(figure, "Bands on held-out loadings", caption, "Stress over time with two spreads.", numbers)
+
+
+def _spread_out(scores: np.ndarray) -> list[int]:
+    """The positions of the least, the middle and the greatest score."""
+    order = np.argsort(scores)
+    return list(dict.fromkeys(int(order[i]) for i in (0, len(order) // 2, -1)))
+
+
+def time_label(data: Dataset) -> str:
+    """The axis of time with its unit."""
+    return f"time [{data.units['time']}]" if "time" in data.units else "time"
+
+
+def stochastic_parity(results: Results, panels: dict[str, np.ndarray]) -> Drawing:
+    """Predicted mean and spread against the replicas', on held-out loadings, one panel a fit."""
+    from langenode import plots
+
+    members = results.splits.test.replicates().outputs
+    drawn = {
+        name: plots.SpreadPanel(
+            members.mean(0).ravel(),
+            members.std(0, ddof=1).ravel(),
+            samples.mean(0).ravel(),
+            samples.std(0, ddof=1).ravel(),
+        )
+        for name, samples in panels.items()
+    }
+    figure = plots.spread_parity(drawn, label="stress [MPa]", inset=True)
+    numbers = [(f"std ratio, {name}", f"{std_ratio(samples, members):.3f}") for name, samples in panels.items()]
+    caption = (
+        "Predicted mean against the mean over microstructures on held-out loadings. Horizontal bars: one standard "
+        "deviation of the data; vertical: of the predictions. Inset: near zero stress."
+    )
+    alt = f"Scatter along the diagonal with bars both ways: {', '.join(panels)}."
+    return Drawing(figure, "Predicted and observed spread", caption, alt, numbers)

@@ -1,0 +1,192 @@
+"""The viscoelastic demonstration: a composite that relaxes, by our law with tensor internal variables or the paper's.
+
+Microstructures differ by anisotropy: in our law the structural factor is stochastic, in the paper's the last layers.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from langenode import metrics as metrics_of
+from langenode._types import PRNGKeyArray
+from langenode.config import Count, ModelConfig
+from langenode.experiments import composite
+from langenode.experiments import figures as shared
+from langenode.experiments.base import Drawing, Experiment, Results
+from langenode.experiments.composite import CompositeConfig
+from langenode.models import InternalVariableLaw, TensorLaw, internal_variable_law, tensor_law
+
+# The paper computes distance correlations over so many replicas.
+NUM_PAPER_SAMPLES = 50
+# Bulk over shear modulus of our law before training; loadings that keep the volume do not change it.
+BULK_RATIO = 1000.0
+
+
+class ViscoelasticModel(ModelConfig):
+    """Our law or the paper's.
+
+    `correction`: the networks of our law, `auto` to keep them only where validation data ask for them.
+    `rate_potential`: the paper's count of 561 weights needs a potential that sees the rate, too.
+    """
+
+    law: Literal["tensor", "paper"] = "tensor"
+    num_branches: Count = 4
+    correction: Literal["auto", "no", "neural"] = "auto"
+    correction_layers: tuple[Count, ...] = (8,)
+    num_internal: Count = 6
+    rate_potential: bool = False
+
+
+class ViscoelasticConfig(CompositeConfig):
+    """The viscoelastic demonstration's configuration."""
+
+    experiment: str = "viscoelastic"
+    model: ViscoelasticModel = ViscoelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+
+def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Choices made by measurement (see docs/viscoelastic.md) that differ from the general defaults."""
+    del target
+    law = asked.get("model", {}).get("law", "paper" if method == "paper" else "tensor")
+    layers: dict[str, Any] = {
+        "scaling": "common",
+        "model": {"law": law},
+        "stochastic": "structure",
+        "mle": {"num_adam": 0, "num_lbfgs": 150},
+        "population": {"loss": "energy", "kl_weight": 1e-4},
+        "sampler": {"num_steps": 8},
+        "training": {"num_updates": 600, "num_samples": 128, "batch_conditions": 8},
+    }
+    if law == "paper":
+        layers |= {"stochastic": "last_layer", "rest": "refit", "mle": {"num_adam": 1500, "num_lbfgs": 0}}
+        layers["training"] = {"num_updates": 300, "num_samples": 64, "batch_conditions": 8, "learning_rate": 2e-3}
+    if method == "paper":
+        layers["model"]["rate_potential"] = True
+        layers["tempered"] = {"temperature": 1.0}
+        layers["sampler"] = {"num_steps": 1000, "layers": None, "contraction": 100.0}
+        layers["training"] = {
+            "num_updates": 100,
+            "num_samples": 50,
+            "learning_rate": 2e-3,
+            "block": 5,
+            "batch_trajectories": 64,
+        }
+    return layers
+
+
+def default_target(method: str) -> str:
+    """The paper's method keeps the paper's likelihood unless told otherwise."""
+    return "tempered" if method == "paper" else "population"
+
+
+def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | InternalVariableLaw:
+    """The law before training, in time scaled by the duration."""
+    options, data = config.model, config.data
+    if options.law == "paper":
+        return internal_variable_law(
+            num_hidden=options.num_internal,
+            layers=options.layers,
+            rate_potential=options.rate_potential,
+            strain_scale=data.amplitude,
+            # Of a random walk whose strain is `amplitude` after a unit of time.
+            rate_scale=data.amplitude * float(np.sqrt(data.num_steps)),
+            key=key,
+        )
+    return tensor_law(
+        num_branches=options.num_branches,
+        correction_layers=None if options.correction == "no" else options.correction_layers,
+        strain_scale=data.amplitude,
+        shortest=0.5 / data.num_steps,
+        longest=2.0,
+        bulk_ratio=BULK_RATIO,
+        key=key,
+    )
+
+
+def candidates(config: ViscoelasticConfig) -> dict[str, ViscoelasticConfig]:
+    """With `auto`, our law without networks and with them."""
+    options = config.model
+    if options.law == "paper" or options.correction != "auto":
+        return {"the model": config}
+    return {
+        f"{correction} correction": config.model_copy(
+            update={"model": options.model_copy(update={"correction": correction})}
+        )
+        for correction in ("no", "neural")
+    }
+
+
+def weight_groups(results: Results) -> dict[str, np.ndarray]:
+    """Samples of the stochastic weights by the part of the law that they belong to."""
+    names = [name.split(".")[0].split("[")[0] for name in results.problem.partition.names]
+    return {
+        part: results.weights[:, [i for i, name in enumerate(names) if name == part]] for part in dict.fromkeys(names)
+    }
+
+
+def metrics(results: Results) -> dict[str, Any]:
+    """The point fit and the spread; the dependence between the law's two networks where both are stochastic."""
+    found = composite.metrics(results)
+    groups = list(weight_groups(results).values())
+    if len(groups) == 2:
+        samples = [group[:NUM_PAPER_SAMPLES] for group in groups]
+        rng = np.random.default_rng(results.config.seed)
+        dependence = metrics_of.distance_correlation(*samples, num_permutations=100, rng=rng)
+        found["distance_correlation"] = {**dependence._asdict(), "num_samples": NUM_PAPER_SAMPLES}
+    return found
+
+
+def figures(results: Results) -> dict[str, Drawing]:
+    """Every figure of the paper's section, the microstructures, calibration and the training."""
+    made = {
+        "microstructures": composite.microstructures(results),
+        "mle_parity": composite.mle_parity(results),
+        "mle_trajectories": composite.mle_trajectories(results),
+        "stochastic_parity": composite.stochastic_parity(results, {"the fit": results.observable}),
+        "bands": composite.bands(results),
+        "calibration": shared.calibration(results),
+    }
+    if hasattr(results.problem.posterior, "path"):
+        made["weight_paths"] = shared.weight_paths(results)
+    if results.problem.partition.dim > 1:
+        made["dependence"] = _dependence(results)
+    return made | {"loss": shared.loss(results)}
+
+
+def _dependence(results: Results) -> Drawing:
+    """Distance correlation within each part of the law, and between the two where there are two."""
+    from langenode import plots
+
+    groups = weight_groups(results)
+    if len(groups) == 1:
+        return shared.dependence(results, 512)
+    rng, matrices, numbers = np.random.default_rng(0), {}, []
+    for name, weights in groups.items():
+        found = metrics_of.distance_correlation_matrix(weights[:NUM_PAPER_SAMPLES], num_permutations=1, rng=rng)
+        matrices[f"{name}, {weights.shape[1]} weights"] = (found.biased, found.independence)
+        pairs = np.median(found.biased[np.triu_indices(weights.shape[1], k=1)])
+        numbers.append((f"median within {name}", f"{pairs:.3f} (independent: {found.independence:.3f})"))
+    between = results.metrics["distance_correlation"]
+    numbers.append(("between the two", f"{between['biased']:.3f} (independent: {between['independence']:.3f})"))
+    numbers.append(("bias-corrected and squared", f"{between['corrected']:.3f}"))
+    caption = (
+        f"Distance correlation of pairs of weights over {NUM_PAPER_SAMPLES} samples, within each network, and their "
+        "histograms. With so few samples even independent weights show the dashed levels, and independent groups of "
+        "weights far more."
+    )
+    alt = "Matrices of distance correlations within two groups of weights, and histograms."
+    return Drawing(plots.group_dependence(matrices), "Dependence between weights", caption, alt, numbers)
+
+
+EXPERIMENT = Experiment(
+    name="viscoelastic",
+    config=ViscoelasticConfig,
+    defaults=defaults,
+    default_target=default_target,
+    simulate=composite.simulate,
+    build_model=build_model,
+    candidates=candidates,
+    metrics=metrics,
+    figures=figures,
+)

@@ -1,0 +1,151 @@
+"""Figures of material laws: cubes with spheres, and means with spreads of data and predictions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from langenode.plots.general import DATA, EXTRA, OTHER, OURS, new_figure
+
+COMPONENTS = (OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def sphere_cubes(cubes: Mapping[str, tuple[np.ndarray, float]]) -> Any:
+    """Unit cubes with spheres, given by centres (sphere, 3) and a radius; what leaves a face comes in at the other."""
+    figure, axes = new_figure(len(cubes), 1, width=3.0, height=3.0, subplot_kw={"projection": "3d"})
+    for axis, (name, (centres, radius)) in zip(axes[0], cubes.items(), strict=True):
+        for centre in _images(centres, radius):
+            axis.plot_surface(*_sphere(centre, radius), color=OURS, lw=0, antialiased=False, shade=True)
+        _draw_edges(axis)
+        axis.set(xlim=(0, 1), ylim=(0, 1), zlim=(0, 1), box_aspect=(1, 1, 1))
+        axis.set_axis_off()
+        axis.set_title(name, fontsize=10)
+    return figure
+
+
+def _images(centres: np.ndarray, radius: float) -> np.ndarray:
+    """The centres and those periodic images of them whose spheres reach into the cube."""
+    shifts = np.stack(np.meshgrid(*[[-1.0, 0.0, 1.0]] * 3), axis=-1).reshape(-1, 3)
+    images = (centres[:, None] + shifts).reshape(-1, 3)
+    outside = np.maximum(np.maximum(-images, images - 1.0), 0.0)
+    return images[(outside**2).sum(1) < radius**2]
+
+
+def _sphere(centre: np.ndarray, radius: float) -> np.ndarray:
+    """Points of a sphere's surface, those outside of the cube left out."""
+    u, v = np.meshgrid(np.linspace(0.0, 2.0 * np.pi, 49), np.linspace(0.0, np.pi, 25))
+    direction = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)])
+    points = centre[:, None, None] + radius * direction
+    inside = np.all((points >= -0.02) & (points <= 1.02), axis=0)
+    return np.where(inside, points, np.nan)
+
+
+def _draw_edges(axis: Any) -> None:
+    corners = np.stack(np.meshgrid([0, 1], [0, 1], [0, 1]), axis=-1).reshape(-1, 3)
+    for i, start in enumerate(corners):
+        for end in corners[i + 1 :]:
+            if np.abs(start - end).sum() == 1:
+                axis.plot(*np.stack([start, end], axis=1), color=DATA, lw=0.8)
+
+
+class SpreadPanel(NamedTuple):
+    """Points: mean and standard deviation of the data, and of the predictions (no spread for a point fit)."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    predicted: np.ndarray
+    predicted_std: np.ndarray | None
+
+
+def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool, most: int = 1500) -> Any:
+    """Predicted against observed means with a standard deviation each way; an inset shows the region near zero."""
+    figure, axes = new_figure(len(panels), 1, width=3.9, height=3.7, sharex=True, sharey=True)
+    for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
+        _parity(axis, panel, most)
+        axis.set_title(name, fontsize=10)
+        axis.set_xlabel(f"data, {label}")
+        if inset:
+            _near_zero(axis, panel, most)
+    axes[0, 0].set_ylabel(f"prediction, {label}")
+    axes[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
+    return figure
+
+
+def _parity(axis: Any, panel: SpreadPanel, most: int) -> None:
+    pick = slice(None, None, max(1, len(panel.mean) // most))
+    options = {"fmt": "none", "lw": 0.7, "alpha": 0.45}
+    axis.errorbar(
+        panel.mean[pick], panel.predicted[pick], xerr=panel.std[pick], ecolor=OTHER, label="data ± std", **options
+    )
+    if panel.predicted_std is not None:
+        spread = panel.predicted_std[pick]
+        axis.errorbar(
+            panel.mean[pick], panel.predicted[pick], yerr=spread, ecolor=OURS, label="prediction ± std", **options
+        )
+    axis.plot(panel.mean[pick], panel.predicted[pick], ".", color=DATA, ms=1.5, label="means")
+    axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
+
+
+def _near_zero(axis: Any, panel: SpreadPanel, most: int) -> None:
+    reach = 0.12 * np.abs(panel.mean).max()
+    near = np.abs(panel.mean) < reach
+    inner = axis.inset_axes((0.58, 0.06, 0.4, 0.4))
+    spread = None if panel.predicted_std is None else panel.predicted_std[near]
+    _parity(inner, SpreadPanel(panel.mean[near], panel.std[near], panel.predicted[near], spread), most // 3)
+    inner.set(xlim=(-reach, reach), ylim=(-reach, reach))
+    inner.tick_params(labelsize=6)
+    axis.indicate_inset_zoom(inner, edgecolor=DATA, lw=0.6)
+
+
+class SpreadPath(NamedTuple):
+    """One loading: mean and standard deviation of the data over time, (time, out), and of the predictions."""
+
+    title: str
+    times: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    predicted: np.ndarray
+    predicted_std: np.ndarray | None
+
+
+def spread_paths(panels: Sequence[SpreadPath], names: Sequence[str], *, time_label: str, output_label: str) -> Any:
+    """Mean and spread over time, a colour a component, the predictions dashed with a grey spread."""
+    figure, axes = new_figure(len(panels), 1, width=4.2, height=3.6)
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for k, (name, colour) in enumerate(zip(names, COMPONENTS, strict=False)):
+            if panel.predicted_std is not None:
+                grey = {"color": DATA, "alpha": 0.18, "lw": 0}
+                _shade(axis, panel.times, panel.predicted[:, k], panel.predicted_std[:, k], grey)
+            _shade(axis, panel.times, panel.mean[:, k], panel.std[:, k], {"color": colour, "alpha": 0.4, "lw": 0})
+            axis.plot(panel.times, panel.mean[:, k], color=colour, lw=1.2, label=f"{name}, data")
+            axis.plot(
+                panel.times, panel.predicted[:, k], color=DATA, lw=1.0, ls="--", label=None if k else "prediction"
+            )
+        axis.set_title(panel.title, fontsize=10)
+        axis.set_xlabel(time_label)
+    axes[0, 0].set_ylabel(output_label)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(labels), loc="outside lower center")
+    return figure
+
+
+def _shade(axis: Any, times: np.ndarray, mean: np.ndarray, std: np.ndarray, options: Mapping[str, Any]) -> None:
+    axis.fill_between(times, mean - std, mean + std, **options)
+
+
+def group_dependence(matrices: Mapping[str, tuple[np.ndarray, float]]) -> Any:
+    """Distance correlations within each group of weights, and histograms with the level of independent weights."""
+    figure, axes = new_figure(len(matrices) + 1, 1)
+    image, last = None, axes[0, -1]
+    for axis, (name, (matrix, independence)), colour in zip(axes[0], matrices.items(), COMPONENTS, strict=False):
+        image = axis.imshow(matrix, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+        axis.set(xlabel="weight", ylabel="weight")
+        axis.set_title(name, fontsize=10)
+        pairs = matrix[np.triu_indices(len(matrix), k=1)]
+        last.hist(pairs, np.linspace(0, 1, 41), density=True, color=colour, alpha=0.5, label=name)
+        last.axvline(independence, color=colour, ls="--", lw=1.0)
+    figure.colorbar(image, ax=list(axes[0, :-1]), label="distance correlation")
+    last.set(xlabel="distance correlation", ylabel="density", xlim=(0, 1))
+    last.set_title("dashed: independent weights", fontsize=9)
+    last.legend(frameon=False, fontsize=8)
+    return figure
