@@ -79,7 +79,7 @@ class PopulationConfig(Section):
     """The distance to the data's distribution, and the weight of the KL beside it.
 
     `transition_weight` is that of the transition likelihood, for models with noise of their own. `saturation` makes
-    the quantile loss grow slowly beyond so many spreads, for data with several modes.
+    the quantile loss grow slowly beyond so many spreads, for data with several modes; `power` 2 takes its square.
     """
 
     loss: Literal["energy", "quantile", "log_mean_exp"] = "energy"
@@ -87,6 +87,7 @@ class PopulationConfig(Section):
     moment_weight: Annotated[float, Field(ge=0)] = 0.0
     transition_weight: Annotated[float, Field(ge=0)] = 0.0
     saturation: Positive | None = None
+    power: Literal[1, 2] = 1
     explained: Annotated[float, Field(gt=0, le=1)] = 0.999
     max_components: Count = 16
 

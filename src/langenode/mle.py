@@ -23,6 +23,8 @@ from langenode.priors import GaussianPrior
 
 # Above this many weights the Laplace covariance is kept as its diagonal.
 LARGEST_FULL_COVARIANCE = 256
+# Independent weights of the population's reference spread the outputs at most so many times as widely as the data are.
+MOST_REFERENCE_SPREAD = 2.0
 # A transition is learned from each interval, so that this many trajectories are plenty.
 MOST_TRANSITION_TRAJECTORIES = 256
 
@@ -205,7 +207,8 @@ def population_reference(
     `w_j = w + (J'J / s^2 + 1/prior^2)^-1 J' r_j / s^2` with s the fraction `relative_noise` of the data's spread
     about the MLE. Trajectories of one unit are solved together. Only the diagonal is used: a full covariance would
     nearly be the answer for a linear model, and prove nothing about the sampler. Weights that the data do not see get
-    a tenth of the prior's scale at least.
+    a tenth of the prior's scale at least. Where weights compensate each other, independent ones of these scales would
+    spread the outputs hundreds of times too widely: all scales are then lowered until it is twice.
     """
     dtype, dim = prior.mean.dtype, partition.dim
     cases, case = distinct_cases(data)  # members of a case share their derivatives
@@ -220,7 +223,14 @@ def population_reference(
     steps = _solve_by_unit(jacobian / noise, case, data.unit, prior_scale**-2.0, right)
     centre = np.asarray(partition.flatten(model), float) + steps.mean(0)
     scale = np.maximum(steps.std(0), 0.1 * prior_scale)
+    scale = scale * min(1.0, MOST_REFERENCE_SPREAD / max(_relative_spread(jacobian, case, residual, scale), 1e-12))
     return Reference(jnp.asarray(centre, dtype), jnp.asarray(scale, dtype))
+
+
+def _relative_spread(jacobian: np.ndarray, case: np.ndarray, residual: np.ndarray, scale: np.ndarray) -> float:
+    """How widely independent weights of these scales would spread the outputs, over the data's spread about the MLE."""
+    variances = np.array([((rows * scale) ** 2).sum() for rows in jacobian])
+    return float(np.sqrt(variances[case].sum() / max((residual**2).sum(), 1e-300)))
 
 
 def _solve_by_unit(

@@ -161,6 +161,7 @@ class Population(eqx.Module):
     joint: bool = eqx.field(static=True, default=False)
     transition_weight: float = eqx.field(static=True, default=0.0)
     saturation: float | None = eqx.field(static=True, default=None)
+    power: int = eqx.field(static=True, default=1)
 
     def __check_init__(self):
         if self.kind not in ("energy", "quantile", "log_mean_exp"):
@@ -178,7 +179,7 @@ class Population(eqx.Module):
         if self.kind == "energy":
             data = self._energy(predictions - responses, observed)
         elif self.kind == "quantile":
-            data = quantile_distance(predictions, observed, saturation=self.saturation)
+            data = quantile_distance(predictions, observed, saturation=self.saturation, power=self.power)
         else:
             data = -log_mean_exp_likelihood(predictions, observed, joint=self.joint)
         return Terms(data + self.kl_weight * jnp.mean(kl), data, jnp.mean(kl))
@@ -253,21 +254,36 @@ def moment_error(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]
     return squares / num_conditions
 
 
-def quantile_distance(predictions: Array, observed: Observed, *, saturation: float | None = None) -> Float[Array, ""]:
-    """Mean L1 distance of the sorted replicas to the data's quantiles at the same levels, in units of `scale`.
+def quantile_distance(
+    predictions: Array, observed: Observed, *, saturation: float | None = None, power: int = 1
+) -> Float[Array, ""]:
+    """Mean distance, or its square, of the sorted replicas to the data's quantiles at their levels, over `scale`.
+
+    `power` 1 is the Wasserstein-1 distance of the marginal laws. 2 is the square of the Wasserstein-2 distance, in
+    which location and spread count separately: where the model cannot follow every mean, it still has to match the
+    spread, which 1 lets shrink.
 
     With `saturation` s a distance d counts as `s log(1 + d / s)`. Where the data have two modes, chance puts some
     replicas of every update into the wrong one; the plain distance pulls them across the gap, and leaves some there.
     """
     num_samples = predictions.shape[0]
     levels = (jnp.arange(num_samples) + 0.5) / num_samples
-    quantiles = jax.lax.stop_gradient(_quantiles(observed.ordered, observed.mask.sum(0), levels))
+    count = observed.mask.sum(0)
+    members = observed.ordered if power == 1 else _widened(observed.ordered, count)
+    quantiles = jax.lax.stop_gradient(_quantiles(members, count, levels))
     ordered = jnp.sort(predictions, axis=0)
     seen = observed.mask.any(0)
     distance = jnp.where(seen, jnp.abs(ordered - jnp.where(seen, quantiles, 0.0)), 0.0) / observed.scale
     if saturation is not None:
         distance = saturation * jnp.log1p(distance / saturation)
+    distance = distance**power
     return distance.sum() / (num_samples * jnp.maximum(seen.sum(), 1))
+
+
+def _widened(ordered: Array, count: Array) -> Array:
+    """Members about their mean by sqrt(n / (n - 1)) wider: a law is wider than a sample of it, by 1.6 % for 32."""
+    mean = jnp.nansum(ordered, axis=0) / jnp.maximum(count, 1)
+    return mean + jnp.sqrt(count / jnp.maximum(count - 1, 1)).astype(ordered.dtype) * (ordered - mean)
 
 
 def _quantiles(ordered: Array, count: Array, levels: Array) -> Array:

@@ -45,9 +45,10 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "data": {"time_step": 1e-9},
         "model": {"layers": (3, 3), "activation": "softplus"},
         "mle": {"num_adam": 300, "num_lbfgs": 500},
-        "population": {"loss": "quantile", "kl_weight": 1e-4},
+        "prior": {"scale": 0.1},
+        "population": {"loss": "quantile", "power": 2, "kl_weight": 1e-5},
         "sampler": {"num_steps": 8},
-        "training": {"num_updates": 1000, "num_samples": 128, "batch_conditions": 16},
+        "training": {"num_updates": 600, "num_samples": 256, "batch_conditions": 4},
     }
     if method == "paper":
         layers["tempered"] = {"temperature": 1.0}
