@@ -19,7 +19,7 @@ PACKAGE = "langenode"
 
 # A room is a module or a folder directly under the package. Rooms that do not exist yet are ignored.
 RANKS = {
-    0: ("_types", "_version", "mechanics", "config"),
+    0: ("_types", "_version", "mechanics", "sorting", "config"),
     1: ("data", "priors", "partition", "metrics", "floors", "diagnostics", "posteriors"),
     2: ("models", "likelihood", "targets", "simulators", "plots"),
     3: ("mle", "problem", "predictive", "calibration", "inference", "baselines", "parallel"),
@@ -46,6 +46,7 @@ RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
 # stand below what solves it; strings become objects in `assembly`, so the facade and the stages go through it.
 SIDEWAYS = {
     "mechanics": {"_types"},
+    "sorting": {"_types"},
     "metrics": {"diagnostics"},
     "floors": {"metrics"},
     "targets": {"likelihood"},
@@ -67,7 +68,7 @@ SIDEWAYS = {
 ONLY = {
     "posteriors": {"_types"},
     "likelihood": {"_types", "data"},
-    "targets": {"_types", "likelihood", "metrics", "data"},
+    "targets": {"_types", "sorting", "likelihood", "metrics", "data"},
     "simulators": {"_types", "data", "mechanics"},
 }
 

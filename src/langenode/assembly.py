@@ -216,7 +216,9 @@ def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Ta
         return targets.Tempered(value, config.tempered.kl_weight)
     options = config.population
     weights = (options.kl_weight, options.moment_weight)
-    return targets.Population(options.loss, *weights, joint, options.transition_weight, options.saturation, options.power)
+    return targets.Population(
+        options.loss, *weights, joint, options.transition_weight, options.saturation, options.power
+    )
 
 
 def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Likelihood:

@@ -21,6 +21,7 @@ import numpy as np
 
 from langenode._types import Array, Bool, Float
 from langenode.data import Replicates
+from langenode.sorting import sort_rows
 
 PopulationLoss = Literal["energy", "quantile", "log_mean_exp"]
 
@@ -271,7 +272,7 @@ def quantile_distance(
     count = observed.mask.sum(0)
     members = observed.ordered if power == 1 else _widened(observed.ordered, count)
     quantiles = jax.lax.stop_gradient(_quantiles(members, count, levels))
-    ordered = jnp.sort(predictions, axis=0)
+    ordered = sort_rows(predictions)
     seen = observed.mask.any(0)
     distance = jnp.where(seen, jnp.abs(ordered - jnp.where(seen, quantiles, 0.0)), 0.0) / observed.scale
     if saturation is not None:

@@ -217,7 +217,8 @@ def bands(results: Results) -> Drawing:
     numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
     caption = (
         "Held-out loadings on which the predicted spread is nearest to the data's, middling, and farthest. Coloured "
-        "shades: mean over microstructures and one standard deviation; grey and dashed: the same of the predictions."
+        "shades: mean over microstructures and one standard deviation; grey and dashed: the same of the predictions. "
+        "Below: the standard deviations alone, dashed those of the predictions."
     )
     return Drawing(figure, "Bands on held-out loadings", caption, "Stress over time with two spreads.", numbers)
 
@@ -251,7 +252,7 @@ def stochastic_parity(results: Results, panels: dict[str, np.ndarray]) -> Drawin
     numbers = [(f"std ratio, {name}", f"{std_ratio(samples, members):.3f}") for name, samples in panels.items()]
     caption = (
         "Predicted mean against the mean over microstructures on held-out loadings. Horizontal bars: one standard "
-        "deviation of the data; vertical: of the predictions. Inset: near zero stress."
+        "deviation of the data; vertical: of the predictions. Inset: near zero stress. Below: the standard deviations."
     )
     alt = f"Scatter along the diagonal with bars both ways: {', '.join(panels)}."
     return Drawing(figure, "Predicted and observed spread", caption, alt, numbers)

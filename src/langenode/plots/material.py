@@ -16,6 +16,7 @@ def sphere_cubes(cubes: Mapping[str, tuple[np.ndarray, float]]) -> Any:
     for axis, (name, (centres, radius)) in zip(axes[0], cubes.items(), strict=True):
         for centre in _images(centres, radius):
             axis.plot_surface(*_sphere(centre, radius), color=OURS, lw=0, antialiased=False, shade=True)
+            _draw_caps(axis, centre, radius)
         _draw_edges(axis)
         axis.set(xlim=(0, 1), ylim=(0, 1), zlim=(0, 1), box_aspect=(1, 1, 1))
         axis.set_axis_off()
@@ -36,8 +37,27 @@ def _sphere(centre: np.ndarray, radius: float) -> np.ndarray:
     u, v = np.meshgrid(np.linspace(0.0, 2.0 * np.pi, 49), np.linspace(0.0, np.pi, 25))
     direction = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)])
     points = centre[:, None, None] + radius * direction
-    inside = np.all((points >= -0.02) & (points <= 1.02), axis=0)
+    inside = np.all((points >= -0.01) & (points <= 1.01), axis=0)
     return np.where(inside, points, np.nan)
+
+
+def _draw_caps(axis: Any, centre: np.ndarray, radius: float) -> None:
+    """The discs in which a sphere meets the cube's faces: without them it would look hollow."""
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    angle = np.linspace(0.0, 2.0 * np.pi, 97)
+    for normal in range(3):
+        for face in (0.0, 1.0):
+            height = abs(centre[normal] - face)
+            if height >= radius:
+                continue
+            reach = np.sqrt(radius**2 - height**2)
+            disc = np.empty((len(angle), 3))
+            others = [k for k in range(3) if k != normal]
+            disc[:, normal] = face
+            for k, wave in zip(others, (np.cos(angle), np.sin(angle)), strict=True):
+                disc[:, k] = np.clip(centre[k] + reach * wave, 0.0, 1.0)
+            axis.add_collection3d(Poly3DCollection([disc], facecolor="#56B4E9", edgecolor=OURS, lw=0.3))
 
 
 def _draw_edges(axis: Any) -> None:
@@ -58,8 +78,17 @@ class SpreadPanel(NamedTuple):
 
 
 def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool, most: int = 1500) -> Any:
-    """Predicted against observed means with a standard deviation each way; an inset shows the region near zero."""
-    figure, axes = new_figure(len(panels), 1, width=3.9, height=3.7, sharex=True, sharey=True)
+    """Predicted against observed means with a standard deviation each way; an inset shows the region near zero.
+
+    Below, where predictions have a spread, predicted against observed standard deviations.
+    """
+    has_spread = any(panel.predicted_std is not None for panel in panels.values())
+    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey="row")
+    if has_spread:
+        for axis, panel in zip(axes[1], panels.values(), strict=True):
+            _spreads(axis, panel, most)
+            axis.set_xlabel(f"std of the data, {label}")
+        axes[1, 0].set_ylabel(f"std of the prediction, {label}")
     for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
         _parity(axis, panel, most)
         axis.set_title(name, fontsize=10)
@@ -86,6 +115,14 @@ def _parity(axis: Any, panel: SpreadPanel, most: int) -> None:
     axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
 
 
+def _spreads(axis: Any, panel: SpreadPanel, most: int) -> None:
+    assert panel.predicted_std is not None
+    pick = slice(None, None, max(1, len(panel.mean) // most))
+    axis.plot(panel.std[pick], panel.predicted_std[pick], ".", color=OURS, ms=2, alpha=0.6)
+    axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
+    axis.set(xlim=(0, None), ylim=(0, None))
+
+
 def _near_zero(axis: Any, panel: SpreadPanel, most: int) -> None:
     reach = 0.12 * np.abs(panel.mean).max()
     near = np.abs(panel.mean) < reach
@@ -109,8 +146,16 @@ class SpreadPath(NamedTuple):
 
 
 def spread_paths(panels: Sequence[SpreadPath], names: Sequence[str], *, time_label: str, output_label: str) -> Any:
-    """Mean and spread over time, a colour a component, the predictions dashed with a grey spread."""
-    figure, axes = new_figure(len(panels), 1, width=4.2, height=3.6)
+    """Mean and spread over time, a colour a component, the predictions dashed with a grey spread.
+
+    Below, where predictions have a spread, the two standard deviations alone.
+    """
+    has_spread = panels[0].predicted_std is not None
+    figure, axes = new_figure(len(panels), 1 + has_spread, width=4.2, height=3.0 if has_spread else 3.6, sharex="col")
+    if has_spread:
+        _spreads_over_time(axes[1], panels, len(names))
+    for axis in axes[-1]:
+        axis.set_xlabel(time_label)
     for axis, panel in zip(axes[0], panels, strict=True):
         for k, (name, colour) in enumerate(zip(names, COMPONENTS, strict=False)):
             if panel.predicted_std is not None:
@@ -122,11 +167,20 @@ def spread_paths(panels: Sequence[SpreadPath], names: Sequence[str], *, time_lab
                 panel.times, panel.predicted[:, k], color=DATA, lw=1.0, ls="--", label=None if k else "prediction"
             )
         axis.set_title(panel.title, fontsize=10)
-        axis.set_xlabel(time_label)
     axes[0, 0].set_ylabel(output_label)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(labels), loc="outside lower center")
     return figure
+
+
+def _spreads_over_time(axes: Any, panels: Sequence[SpreadPath], num: int) -> None:
+    for axis, panel in zip(axes, panels, strict=True):
+        assert panel.predicted_std is not None
+        for k, colour in zip(range(num), COMPONENTS, strict=False):
+            axis.plot(panel.times, panel.std[:, k], color=colour, lw=1.2)
+            axis.plot(panel.times, panel.predicted_std[:, k], color=colour, lw=1.2, ls="--")
+        axis.set_ylim(bottom=0)
+    axes[0].set_ylabel("standard deviation")
 
 
 def _shade(axis: Any, times: np.ndarray, mean: np.ndarray, std: np.ndarray, options: Mapping[str, Any]) -> None:
