@@ -177,7 +177,7 @@ def test_the_version():
     ("typed", "expected"),
     [
         ("langenode ", VERBS),
-        ("langenode run ", ("ou", "schlogl")),
+        ("langenode run ", ("ou", "schlogl", "hyperelastic", "viscoelastic")),
         ("langenode run ou --method gaussian-", ("gaussian-full", "gaussian-diagonal", "gaussian-lowrank")),
         ("langenode fit a.csv --target p", ("posterior", "population")),
         ("langenode fit a.csv --rest ", ("fixed", "refit")),

@@ -11,6 +11,7 @@ import pytest
 from langenode import mechanics
 from langenode.models import (
     NeuralODE,
+    PotentialStress,
     hyperelastic_potential,
     internal_variable_law,
     num_parameters,
@@ -130,8 +131,9 @@ def test_tensor_stress_is_the_difference_of_its_potential(name, strain):
 
 def test_paper_stress_is_the_difference_of_its_potential():
     law, strain = paper_law(), random_strain(0, SMALL)
-    internal = internal_state(law, 10)
-    found = difference_of_energy(lambda e: law.observation.energy(e, internal), strain)
+    internal, observation = internal_state(law, 10), law.observation
+    assert isinstance(observation, PotentialStress)
+    found = difference_of_energy(lambda e: observation.energy(e, internal), strain)
     np.testing.assert_allclose(law.stress(strain, internal), found, atol=1e-6)
 
 

@@ -30,7 +30,10 @@ Target = Annotated[
 ]
 Stochastic = Annotated[
     str | None,
-    typer.Option(help="Which weights: all, last_layer or none.", autocompletion=_among("all", "last_layer", "none")),
+    typer.Option(
+        help="Which weights: all, last_layer, structure (of a material law) or none.",
+        autocompletion=_among("all", "last_layer", "structure", "none"),
+    ),
 ]
 Rest = Annotated[
     str | None, typer.Option(help="The other weights: fixed or refit.", autocompletion=_among("fixed", "refit"))
@@ -59,7 +62,11 @@ def _experiment_names(incomplete: str) -> list[str]:
 
 ExperimentArgument = Annotated[
     str,
-    typer.Argument(metavar="EXPERIMENT", help="Which demonstration: ou, schlogl.", autocompletion=_experiment_names),
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="Which demonstration: ou, schlogl, hyperelastic or viscoelastic.",
+        autocompletion=_experiment_names,
+    ),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
 Vary = Annotated[

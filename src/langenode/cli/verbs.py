@@ -73,7 +73,9 @@ def _root(
 
 @app.command(
     epilog="**Examples**: `langenode run ou` · `langenode run ou --target posterior --seed 3` · "
-    "`langenode run schlogl` · `langenode run schlogl --set model.noise=true` · "
+    "`langenode run schlogl --set model.noise=true` · "
+    "`langenode run hyperelastic --stochastic last_layer --rest refit` · "
+    "`langenode run viscoelastic --set model.law=paper` · "
     "`langenode run ou --method gaussian-full --set training.num_updates=500 --out runs/bbvi`"
 )
 def run(

@@ -115,14 +115,14 @@ def three_ways(results: Results) -> dict[str, np.ndarray]:
 
 def metrics(results: Results) -> dict[str, Any]:
     """The point fit, the spread, and the three ways side by side."""
-    members, floor = results.splits.test.replicates().outputs, results.metrics["w1"]["floor"]
+    members, found = results.splits.test.replicates().outputs, results.metrics["w1"]
     rng, ways = np.random.default_rng(results.config.seed), {}
     for name, samples in three_ways(results).items():
         draws = [rng.permutation(len(samples))[: len(members)] for _ in range(results.config.predict.num_w1_draws)]
         w1 = float(np.median([metrics_of.w1(samples[draw], members).mean() for draw in draws]))
         ways[name] = {
             "w1": w1,
-            "w1_over_floor": w1 / floor,
+            "w1_over_floor": w1 / found["floor"] if found else None,  # with few replicas there is none
             "std_ratio": composite.std_ratio(samples, members),
             "coverage": metrics_of.coverage(samples, members)["90"],
         }

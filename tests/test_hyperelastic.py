@@ -1,0 +1,93 @@
+"""The hyperelastic demonstration: the paper's counts, the three ways, small runs, and the claims (slow)."""
+
+import json
+from typing import Any
+
+import jax
+import pytest
+
+from langenode import assembly
+from langenode.experiments import hyperelastic
+from langenode.models import num_parameters
+from langenode.partition import Partition
+from langenode.pipeline import configure
+from test_commands import compiled_once, done, options
+
+KEY = jax.random.key(0)
+SMALL = options(
+    "data.num_replicas=8 data.num_walks=6 data.num_tensions=0 data.num_steps=6 mle.num_adam=5 mle.num_lbfgs=5 "
+    "training.num_updates=4 training.num_samples=8 training.block=2 predict.num_samples=64 predict.num_weights=64 "
+    "predict.num_w1_draws=2"
+)
+FIGURES = {"microstructures", "mle_parity", "mle_trajectories", "stochastic_parity", "bands", "calibration", "loss"}
+FIGURES |= {"weight_paths", "dependence"}
+
+
+@pytest.mark.parametrize(("way", "dim", "trained"), [("full", 28, 2436), ("fixed", 4, 60), ("refit", 4, 84)])
+def test_the_papers_drift_has_the_papers_counts(way, dim, trained):
+    stochastic, rest = hyperelastic.VARIANTS[way]
+    config = configure("hyperelastic", [{"method": "paper", "stochastic": stochastic, "rest": rest}])
+    model = assembly.untrained(hyperelastic.EXPERIMENT, config)
+    partition = Partition.of(model, stochastic)
+    weights = partition.flatten(model)
+    prior = assembly.make_prior(config, weights)
+    reference = assembly.Reference(prior.mean, prior.scale)
+    posterior: Any = assembly.make_posterior(config, reference, weights, key=KEY)
+    assert partition.dim == dim and num_parameters(model) == 28
+    others = 28 - dim if rest == "refit" else 0
+    assert num_parameters(posterior.control) + others == trained
+    assert config.target == "tempered" and config.tempered.temperature == 1.0
+
+
+def test_the_other_two_ways_are_companions_with_settings_of_their_own():
+    config = configure("hyperelastic", [])
+    others = hyperelastic.companions(config)
+    assert hyperelastic.variant(config) == "full" and set(others) == {"fixed", "refit"}
+    assert (others["refit"].stochastic, others["refit"].rest) == ("last_layer", "refit")
+    asked = configure("hyperelastic", [{"stochastic": "last_layer", "rest": "refit"}])
+    assert others["refit"].training == asked.training != config.training
+    assert set(hyperelastic.companions(asked)) == {"full", "fixed"}
+    assert hyperelastic.companions(asked)["full"].training == config.training
+    quick = configure("hyperelastic", [{"training": {"num_updates": 3}}])
+    assert {other.training.num_updates for other in hyperelastic.companions(quick).values()} == {3}
+    assert not hyperelastic.companions(configure("hyperelastic", [{"method": "paper"}]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory):
+    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
+        yield found
+
+
+CASES = {
+    "default": [],
+    "convex": ["--set", "model.convex=true", "--stochastic", "last_layer", "--rest", "refit"],
+    "paper": ["--method", "paper", "--set", "sampler.num_steps=5"],
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c == "convex" else []) for c in CASES])
+def test_every_way_runs_to_its_report(case, tmp_path):
+    done("run", "hyperelastic", "--out", "run", *SMALL, *CASES[case], cwd=tmp_path)
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert {"rmse", "rmse_over_data_std", "rmse_over_replica_std"} == set(found["mle"])
+    assert found["std_ratio"] > 0.0 and found["w1"]["to"] == "test" and found["w1"]["floor"] > 0.0
+    assert {"mean", "floor", "ratio"} <= set(found["energy_distance"])
+    assert set(found["variants"]) == ({"full"} if case == "paper" else {"full", "fixed", "refit"})
+    assert found["variants"]["full"]["w1_over_full"] == 1.0
+    assert {figure.stem for figure in (tmp_path / "run" / "figures").glob("*.png")} == FIGURES
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "W1 over its floor" in page
+
+
+@pytest.mark.slow
+def test_the_claims_on_held_out_loadings(tmp_path):
+    """Both ways that the brief asks for, from one run with a seed used for nothing else."""
+    done("run", "hyperelastic", "--out", "run", "--seed", "87", cwd=tmp_path)
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert found["mle"]["rmse_over_data_std"] <= 0.1
+    for way in ("full", "refit"):
+        scores = found["variants"][way]
+        assert scores["w1_over_floor"] <= 1.3
+        assert 0.9 <= scores["std_ratio"] <= 1.15
+        assert 0.85 <= scores["coverage"] <= 0.95

@@ -1,0 +1,105 @@
+"""The viscoelastic demonstration: the paper's counts, both laws, small runs, and the claims (slow)."""
+
+import json
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from langenode import assembly
+from langenode.experiments import viscoelastic
+from langenode.models import num_parameters
+from langenode.partition import Partition
+from langenode.pipeline import configure
+from test_commands import compiled_once, done, options
+
+KEY = jax.random.key(0)
+SMALL = options(
+    "data.num_replicas=8 data.num_walks=6 data.num_tensions=0 data.num_steps=6 mle.num_adam=5 mle.num_lbfgs=3 "
+    "training.num_updates=4 training.num_samples=8 training.block=2 predict.num_samples=64 predict.num_weights=64 "
+    "predict.num_w1_draws=2"
+)
+FIGURES = {"microstructures", "mle_parity", "mle_trajectories", "stochastic_parity", "bands", "calibration", "loss"}
+FIGURES |= {"weight_paths", "dependence"}
+
+
+def test_the_papers_law_and_drift_have_the_papers_counts():
+    config = configure("viscoelastic", [{"method": "paper"}])
+    model = assembly.untrained(viscoelastic.EXPERIMENT, config)
+    partition = Partition.of(model, config.stochastic)
+    weights = partition.flatten(model)
+    prior = assembly.make_prior(config, weights)
+    posterior: Any = assembly.make_posterior(config, assembly.Reference(prior.mean, prior.scale), weights, key=KEY)
+    assert (num_parameters(model), partition.dim, num_parameters(posterior.control)) == (1207, 119, 42840)
+    assert config.rest == "refit" and config.target == "tempered"
+
+
+def test_the_papers_law_with_nine_inputs_is_what_model_law_gives():
+    config = configure("viscoelastic", [{"model": {"law": "paper"}}])
+    model = assembly.untrained(viscoelastic.EXPERIMENT, config)
+    assert num_parameters(model) == 646 + 449
+    assert (config.stochastic, config.rest, config.target) == ("last_layer", "refit", "population")
+
+
+def test_networks_are_tried_only_where_they_could_show():
+    candidates = viscoelastic.candidates(configure("viscoelastic", []))
+    assert list(candidates) == ["no correction", "neural correction"]
+    models = [assembly.untrained(viscoelastic.EXPERIMENT, config) for config in candidates.values()]
+    assert models[0].mobility is None and models[1].mobility is not None
+    fixed = configure("viscoelastic", [{"model": {"correction": "neural"}}])
+    assert list(viscoelastic.candidates(fixed).values()) == [fixed]
+
+
+def test_a_law_fitted_at_one_time_step_holds_at_another():
+    """The law is of time, not of steps: a path and the same path with points left out in straight parts agree."""
+    config = configure("viscoelastic", [{"model": {"correction": "no"}}])
+    law = assembly.untrained(viscoelastic.EXPERIMENT, config)
+    law = eqx.filter_jit(jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, law))
+    times = jnp.linspace(0.0, 1.0, 51)
+    ramp = jnp.minimum(times, 0.5)[:, None] * jnp.array([0.04, -0.02, -0.02])
+    path = jnp.expm1(2.0 * ramp) / 2.0
+    fine = law(times, path)
+    np.testing.assert_allclose(law(times[::5], path[::5]), fine[::5], rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory):
+    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
+        yield found
+
+
+CASES = {
+    "default": ["--set", "model.correction=no"],
+    "neural": ["--set", "model.correction=neural"],
+    "paper law": ["--set", "model.law=paper"],
+    "paper": ["--method", "paper", "--set", "sampler.num_steps=5"],
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] if c in ("neural", "paper") else []) for c in CASES]
+)
+def test_every_law_runs_to_its_report(case, tmp_path):
+    done("run", "viscoelastic", "--out", "run", *SMALL, *CASES[case], cwd=tmp_path)
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert found["mle"]["rmse_over_replica_std"] > 0.0 and found["std_ratio"] >= 0.0
+    assert found["w1"]["to"] == "test" and {"mean", "floor", "ratio"} <= set(found["energy_distance"])
+    shown = {figure.stem for figure in (tmp_path / "run" / "figures").glob("*.png")}
+    assert shown == FIGURES
+    is_papers = case.startswith("paper")
+    assert found["problem"]["num_stochastic"] == (119 if is_papers else 6)
+    assert ("distance_correlation" in found) == is_papers
+
+
+@pytest.mark.slow
+def test_the_claims_on_held_out_loadings(tmp_path):
+    """With a seed used for nothing else."""
+    done("run", "viscoelastic", "--out", "run", "--seed", "87", cwd=tmp_path)
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert found["mle"]["rmse_over_replica_std"] <= 0.1
+    assert 0.9 <= found["std_ratio"] <= 1.1
+    assert 0.85 <= found["coverage"]["90"] <= 0.95
+    assert found["energy_distance"]["ratio"] <= 1.3
