@@ -46,7 +46,10 @@ _ROOMS = {
         "Heun",
         "NeuralODE",
         "NeuralSDE",
+        "hyperelastic_potential",
+        "internal_variable_law",
         "neural_ode",
+        "tensor_law",
     ),
     "partition": ("Partition",),
     "posteriors": (

@@ -24,7 +24,10 @@ from langenode.models import Adaptive as Adaptive
 from langenode.models import Heun as Heun
 from langenode.models import NeuralODE as NeuralODE
 from langenode.models import NeuralSDE as NeuralSDE
+from langenode.models import hyperelastic_potential as hyperelastic_potential
+from langenode.models import internal_variable_law as internal_variable_law
 from langenode.models import neural_ode as neural_ode
+from langenode.models import tensor_law as tensor_law
 from langenode.partition import Partition as Partition
 from langenode.posteriors import AbstractPosterior as AbstractPosterior
 from langenode.posteriors import Empirical as Empirical

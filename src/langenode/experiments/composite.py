@@ -4,6 +4,7 @@ A loading is a condition, a microstructure a unit: the law of the weights is to 
 on loadings that it has not seen.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -234,11 +235,10 @@ def time_label(data: Dataset) -> str:
     return f"time [{data.units['time']}]" if "time" in data.units else "time"
 
 
-def stochastic_parity(results: Results, panels: dict[str, np.ndarray]) -> Drawing:
-    """Predicted mean and spread against the replicas', on held-out loadings, one panel a fit."""
+def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Drawing:
+    """Predicted mean and spread against the replicas', on held-out loadings: samples and members, a panel a pair."""
     from langenode import plots
 
-    members = results.splits.test.replicates().outputs
     drawn = {
         name: plots.SpreadPanel(
             members.mean(0).ravel(),
@@ -246,10 +246,10 @@ def stochastic_parity(results: Results, panels: dict[str, np.ndarray]) -> Drawin
             samples.mean(0).ravel(),
             samples.std(0, ddof=1).ravel(),
         )
-        for name, samples in panels.items()
+        for name, (samples, members) in panels.items()
     }
     figure = plots.spread_parity(drawn, label="stress [MPa]", inset=True)
-    numbers = [(f"std ratio, {name}", f"{std_ratio(samples, members):.3f}") for name, samples in panels.items()]
+    numbers = [(f"std ratio, {name}", f"{std_ratio(*pair):.3f}") for name, pair in panels.items()]
     caption = (
         "Predicted mean against the mean over microstructures on held-out loadings. Horizontal bars: one standard "
         "deviation of the data; vertical: of the predictions. Inset: near zero stress. Below: the standard deviations."

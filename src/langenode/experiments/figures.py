@@ -109,8 +109,12 @@ def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawin
     grid = np.asarray(getattr(posterior, "chain", posterior).grid)
     names = results.problem.partition.names if names is None else names
     chosen = np.argsort(-results.weights.std(0))[:4] if len(names) > 4 else np.arange(len(names))
-    figure = plots.weight_paths(grid, paths[:, :, chosen], [names[int(i)] for i in chosen])
-    caption = "24 weight trajectories of the sampler in pseudo-time; where they end are the samples."
+    point = np.asarray(results.problem.partition.flatten(results.mle))
+    figure = plots.weight_paths(grid, paths[:, :, chosen], [names[int(i)] for i in chosen], point[chosen])
+    caption = (
+        "24 weight trajectories of the sampler in pseudo-time, with their mean; where they end are the samples. "
+        "Diamonds: maximum likelihood."
+    )
     alt = "Random paths of weights from a common start to their scattered ends."
     return Drawing(figure, "Weights in pseudo-time", caption, alt)
 

@@ -133,12 +133,13 @@ def metrics(results: Results) -> dict[str, Any]:
 
 def figures(results: Results) -> dict[str, Drawing]:
     """Every figure of the paper's section, the microstructures, bands, calibration and the training."""
-    ways = {TITLES.get(name, "the fit"): samples for name, samples in three_ways(results).items()}
+    members = results.splits.test.replicates().outputs
+    ways = {TITLES.get(name, "the fit"): (samples, members) for name, samples in three_ways(results).items()}
     made = {
         "microstructures": composite.microstructures(results),
         "mle_parity": composite.mle_parity(results),
         "mle_trajectories": composite.mle_trajectories(results),
-        "stochastic_parity": composite.stochastic_parity(results, ways),
+        "stochastic_parity": composite.stochastic_parity(ways),
         "bands": composite.bands(results),
         "calibration": shared.calibration(results),
     }

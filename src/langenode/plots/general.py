@@ -225,15 +225,17 @@ def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, 
     return figure
 
 
-def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str]) -> Any:
+def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str], point: np.ndarray) -> Any:
     """Weight trajectories in pseudo-time, one panel a weight; `paths` is (run, knot, weight)."""
     figure, axes = new_figure(len(names), 1, width=3.6)
     thin = slice(None, None, max(1, len(grid) // 2000))
     for i, (axis, name) in enumerate(zip(axes[0], names, strict=True)):
         axis.plot(grid[thin], paths[:, thin, i].T, color=OURS, alpha=0.45, lw=0.8)
         end = np.full(len(paths), grid[-1])
+        axis.plot(grid[thin], paths[:, thin, i].mean(0), color=DATA, lw=1.4, label="mean")
         axis.plot(end, paths[:, -1, i], ".", color=OTHER, ms=5, clip_on=False, label="samples")
-        axis.legend(frameon=False, fontsize=8, loc="upper left")
+        axis.plot(grid[0], point[i], "D", color=EXTRA, ms=6, clip_on=False, label="maximum likelihood")
+        axis.legend(frameon=False, fontsize=7, loc="upper left")
         axis.set(xlabel="pseudo-time", ylabel=name, xlim=(grid[0], grid[-1]))
     return figure
 

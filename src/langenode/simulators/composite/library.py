@@ -19,6 +19,7 @@ from langenode.simulators.composite.stiffness import (
     MATRIX_AT_REST,
     CompositeStiffness,
     composite_stiffness,
+    has_pardiso,
 )
 
 SHIPPED = Path(__file__).with_name("stiffness.csv")
@@ -42,13 +43,16 @@ def stiffnesses(geometry: CompositeGeometry, replicas: Sequence[int]) -> list[Co
 
 
 def compute_stiffnesses(geometry: CompositeGeometry, replicas: Sequence[int]) -> dict[int, CompositeStiffness]:
-    """Stiffness by finite elements, of every replica by its number; SuperLU lets threads run side by side."""
+    """Stiffness by finite elements, of every replica by its number.
+
+    SuperLU lets threads run side by side; Pardiso has one state for all, and threads of its own.
+    """
 
     def compute(replica: int) -> CompositeStiffness:
         spheres = place_spheres(geometry.num_spheres, geometry.volume_fraction, seed=replica, gap=geometry.gap)
         return composite_stiffness(spheres, geometry.resolution)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(1 if has_pardiso() else os.cpu_count()) as pool:
         return dict(zip(replicas, pool.map(compute, replicas), strict=True))
 
 
