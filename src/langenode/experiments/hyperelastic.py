@@ -63,7 +63,14 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     if method == "paper":
         layers["tempered"] = {"temperature": 1.0}
         layers["sampler"] = {"num_steps": 5000, "layers": None, "contraction": 100.0}
-        layers["training"] = {"num_updates": 100, "num_samples": 50, "learning_rate": 1e-2, "block": 5}
+        layers["training"] = {
+            "num_updates": 60,
+            "num_samples": 50,
+            "batch_trajectories": 128,
+            "learning_rate": 1e-2,
+            "block": 5,
+        }
+        layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}  # a draw costs 5000 steps
     return layers
 
 

@@ -65,12 +65,13 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         layers["model"]["rate_potential"] = True
         layers["tempered"] = {"temperature": 1.0}
         layers["sampler"] = {"num_steps": 1000, "layers": None, "contraction": 100.0}
+        layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}
         layers["training"] = {
-            "num_updates": 100,
+            "num_updates": 60,
             "num_samples": 50,
+            "batch_trajectories": 64,
             "learning_rate": 2e-3,
             "block": 5,
-            "batch_trajectories": 64,
         }
     return layers
 
