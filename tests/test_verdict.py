@@ -8,6 +8,7 @@ from langenode.verdict import judge
 
 GOOD = {
     "w1": {"mean": 0.011, "floor": 0.01, "ratio": 1.1},
+    "energy_distance": {"mean": 0.011, "floor": 0.01, "ratio": 1.1},
     "coverage": {"90": 0.9},
     "posterior": {"relative_ess": 0.8, "k_hat": 0.2},
     "training": {"updates": 100, "asked": 100, "skipped": 0, "late_change": 0.0},
@@ -23,7 +24,7 @@ def changed(**parts):
 
 def test_a_good_fit_is_trusted_and_every_check_is_listed():
     found = judge(GOOD)
-    assert found["level"] == "trust" and all(check["passed"] for check in found["checks"]) and len(found["checks"]) == 5
+    assert found["level"] == "trust" and all(check["passed"] for check in found["checks"]) and len(found["checks"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ def test_a_good_fit_is_trusted_and_every_check_is_listed():
     [
         ({"w1": {"ratio": 1.5}}, "caution", "1.50 times"),
         ({"w1": {"ratio": 2.5}}, "distrust", "differ from the data's"),
+        ({"energy_distance": {"ratio": 2.5}}, "caution", "2.5 times as far"),
         ({"coverage": {"90": 0.75}}, "caution", "75 %"),
         ({"coverage": {"90": 0.5}}, "distrust", "too few"),
         ({"coverage": {"90": 1.0}}, "distrust", "wider than needed"),
@@ -52,4 +54,4 @@ def test_what_was_not_measured_is_not_judged():
 
 
 def test_k_hat_says_nothing_where_the_weights_are_equal():
-    assert len(changed(posterior={"relative_ess": 0.99, "k_hat": 0.9})["checks"]) == 4
+    assert len(changed(posterior={"relative_ess": 0.99, "k_hat": 0.9})["checks"]) == 5

@@ -28,7 +28,7 @@ class Check(NamedTuple):
 
 def judge(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """The verdict: `level` (trust, caution, distrust), `text` and `checks`."""
-    checks = [check for check in (_w1(metrics), _coverage(metrics), *_sampler(metrics), _training(metrics)) if check]
+    checks = [check for check in _all_checks(metrics) if check]
     failed = [check for check in checks if check.passed is False]
     unsure = [check for check in checks if check.passed is None]
     level = "distrust" if failed else "caution" if unsure else "trust"
@@ -40,6 +40,28 @@ def judge(metrics: Mapping[str, Any]) -> dict[str, Any]:
     passed = [check for check in checks if check.passed]
     text = " ".join([opening, *(check.says for check in (*failed, *unsure, *passed) if check.says)])
     return {"level": level, "text": text, "checks": [check._asdict() for check in checks]}
+
+
+def _all_checks(metrics: Mapping[str, Any]) -> list[Check | None]:
+    checks = [_w1(metrics), _energy_distance(metrics), _coverage(metrics)]
+    return [*checks, *_sampler(metrics), _training(metrics)]
+
+
+def _energy_distance(metrics: Mapping[str, Any]) -> Check | None:
+    """Whether whole trajectories come out right, too: marginals can be right without; so it is a reservation."""
+    found = metrics.get("energy_distance")
+    if not found:
+        return None
+    ratio = found["ratio"]
+    passed = True if ratio <= GOOD_W1 else None
+    says = ""
+    if not passed:
+        says = (
+            f"Whole trajectories are {ratio:.1f} times as far from test data, in energy distance, as two samples of "
+            "one law are: bands may be right, but not how times and outputs go together."
+        )
+    wanted = f"at most {GOOD_W1:g} times the floor {found['floor']:.3g}"
+    return Check("energy distance to the test data", f"{found['mean']:.3g}", wanted, passed, says)
 
 
 def _w1(metrics: Mapping[str, Any]) -> Check | None:

@@ -14,6 +14,7 @@ from pydantic import Field
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, Positive, Section
 from langenode.data import Dataset
+from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Results, Splits
 from langenode.mle import fitted_outputs
 from langenode.simulators import composite
@@ -121,6 +122,21 @@ def metrics(results: Results) -> dict[str, Any]:
 def std_ratio(samples: np.ndarray, members: np.ndarray) -> float:
     """Predicted over observed standard deviation, both averaged over all cells of the held-out loadings."""
     return float(samples.std(0, ddof=1).mean() / members.std(0, ddof=1).mean())
+
+
+def figures(results: Results, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Drawing]:
+    """What both demonstrations show; `pairs` of samples and members are the panels of the stochastic parity."""
+    made = {
+        "microstructures": microstructures(results),
+        "mle_parity": mle_parity(results),
+        "mle_trajectories": mle_trajectories(results),
+        "stochastic_parity": stochastic_parity(pairs),
+        "bands": bands(results),
+        "calibration": shared.calibration(results),
+    }
+    if hasattr(results.problem.posterior, "path"):
+        made["weight_paths"] = shared.weight_paths(results)
+    return made
 
 
 def microstructures(results: Results) -> Drawing:

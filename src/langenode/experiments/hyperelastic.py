@@ -142,16 +142,7 @@ def figures(results: Results) -> dict[str, Drawing]:
     """Every figure of the paper's section, the microstructures, bands, calibration and the training."""
     members = results.splits.test.replicates().outputs
     ways = {TITLES.get(name, "the fit"): (samples, members) for name, samples in three_ways(results).items()}
-    made = {
-        "microstructures": composite.microstructures(results),
-        "mle_parity": composite.mle_parity(results),
-        "mle_trajectories": composite.mle_trajectories(results),
-        "stochastic_parity": composite.stochastic_parity(ways),
-        "bands": composite.bands(results),
-        "calibration": shared.calibration(results),
-    }
-    if hasattr(results.problem.posterior, "path"):
-        made["weight_paths"] = shared.weight_paths(results)
+    made = composite.figures(results, ways)
     if results.problem.partition.dim > 1:
         made["dependence"] = shared.dependence(results, 512)
     return made | {"loss": shared.loss(results)}

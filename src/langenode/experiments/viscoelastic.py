@@ -142,16 +142,7 @@ def figures(results: Results) -> dict[str, Drawing]:
     """Every figure of the paper's section, the microstructures, calibration and the training."""
     members, names = results.splits.test.replicates().outputs, results.splits.test.output_names
     parts = {name: (results.observable[..., [k]], members[..., [k]]) for k, name in enumerate(names)}
-    made = {
-        "microstructures": composite.microstructures(results),
-        "mle_parity": composite.mle_parity(results),
-        "mle_trajectories": composite.mle_trajectories(results),
-        "stochastic_parity": composite.stochastic_parity(parts),
-        "bands": composite.bands(results),
-        "calibration": shared.calibration(results),
-    }
-    if hasattr(results.problem.posterior, "path"):
-        made["weight_paths"] = shared.weight_paths(results)
+    made = composite.figures(results, parts)
     if results.problem.partition.dim > 1:
         made["dependence"] = _dependence(results)
     return made | {"loss": shared.loss(results)}
