@@ -20,6 +20,8 @@ from langenode.posteriors import AbstractVariational, Langevin
 from langenode.problem import Problem, TrajectoryView, View
 
 Rate = float | Callable[[Any], Any]
+# Predicted numbers at a time where no gradient is taken.
+LARGEST_CHUNK = 2**23
 
 
 class FitError(RuntimeError):
@@ -270,9 +272,13 @@ def _progress(state: TrainState, settings: TrainSettings, seconds: float) -> Pro
 
 
 def log_weights(
-    problem: Problem, data: TrajectoryView, num_samples: int, *, key: PRNGKeyArray, chunk: int = 256
+    problem: Problem, data: TrajectoryView, num_samples: int, *, key: PRNGKeyArray, chunk: int | None = None
 ) -> tuple[Float[Array, "sample dim"], Float[Array, " sample"]]:
-    """Draws and their log importance weights: their mean is the ELBO, their log-mean-exp the log-evidence."""
+    """Draws and their log importance weights: their mean is the ELBO, their log-mean-exp the log-evidence.
+
+    So many draws at a time (`chunk`) that their predictions for all data stay within some 100 MB, unless told.
+    """
+    chunk = max(1, min(256, LARGEST_CHUNK // data.batch.outputs.size)) if chunk is None else chunk
     keys = jax.random.split(key, num_samples)
     parts = [_weighted_draws(problem, data, keys[i : i + chunk]) for i in range(0, num_samples, chunk)]
     return jnp.concatenate([w for w, _ in parts]), jnp.concatenate([lw for _, lw in parts])
