@@ -65,7 +65,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         layers["model"]["rate_potential"] = True
         layers["tempered"] = {"temperature": 1.0}
         layers["sampler"] = {"num_steps": 1000, "layers": None, "contraction": 100.0}
-        layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}
+        layers["predict"] = {"num_weights": 256, "num_w1_draws": 4}  # each is weighed on all 2240 trajectories
         layers["training"] = {
             "num_updates": 60,
             "num_samples": 50,
