@@ -8,9 +8,9 @@ law of the end point given the state and the data; Gauss-Newton gives it about (
     R = (v'/v) I + (1 - v'/v) (I + t v J'J)^-1,    t = 1/(1 + eta v)
 
 which is `N(al w + be x, sb2 I + be^2 C)` in the usual constants. The start is the same step from the infinite past
-(rho = 0, v = 1). The log weight of a path is `sum [log N(n; 0, I) - log N(n; g (x - rho w), R)] + log-likelihood`: exact
-for the chain that is run, so that the weighted end points target the posterior and the mean weight is the evidence at
-any number of steps. For a linear model and eta = 0 all weights are equal.
+(rho = 0, v = 1). The log weight of a path is `sum [log N(n; 0, I) - log N(n; g (x - rho w), R)] + log-likelihood`,
+exact for the chain that is run: weighted end points target the posterior and the mean weight is the evidence at any
+number of steps. For a linear model and eta = 0 all weights are equal.
 
 Resampling multiplies the weights by the twisting function `-t |r|^2/2 - |x - rho w|^2/(2 v) - log det(I + t v J'J)/2`,
 an estimate of the log-likelihood still to come. After it the effective sample size certifies nothing: look at the
@@ -40,21 +40,12 @@ from langenode.posteriors.gaussnewton import (
     search,
     smaller_form,
 )
-from langenode.posteriors.hamiltonian import hamiltonian_moves
+from langenode.posteriors.hamiltonian import Moved, hamiltonian_moves
+from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
 
-# Below these shares of the paths, or above this error in nats, the draws are not to be trusted.
-LOWEST_RELATIVE_ESS = 0.1
-LOWEST_ANCESTORS = 0.1
-LARGEST_EVIDENCE_ERROR = 0.3
+LogLikelihood = Callable[[Array], Array]
 
 ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
-
-
-class Trust(NamedTuple):
-    """Whether the draws may stand for the posterior, and why."""
-
-    is_trusted: bool
-    reason: str
 
 
 class GuidedDraws(NamedTuple):
@@ -78,7 +69,7 @@ class GuidedDraws(NamedTuple):
 
 
 class Pilot(NamedTuple):
-    """The chosen eta, and the mean log weight (a bound of the log-evidence) and its standard error at each candidate."""
+    """The chosen eta; at each candidate the mean log weight (a bound of the log-evidence) and its standard error."""
 
     eta: float
     etas: tuple[float, ...]
@@ -90,7 +81,7 @@ class _Target(NamedTuple):
     """What is sampled: the residuals steer, the log-likelihood weighs."""
 
     residual: Residual
-    log_likelihood: Callable[[Array], Array]
+    log_likelihood: LogLikelihood
     form: Form
 
 
@@ -123,6 +114,27 @@ class _Aim(NamedTuple):
     log_twist: Float[Array, "*path"]
 
 
+class _Options(NamedTuple):
+    """The sizes of a run."""
+
+    dim: int
+    num_paths: int
+    resample_below: float
+    refresh_every: int
+    num_start_iterations: int
+    chunk: int | None
+
+    def checked(self) -> "_Options":
+        """These, or an error that names what is too small."""
+        counts = {"dim": self.dim, "num_paths": self.num_paths - 1, "refresh_every": self.refresh_every}
+        for name, count in (counts | {"chunk": 1 if self.chunk is None else self.chunk}).items():
+            if count < 1:
+                raise ValueError(
+                    f"{name} is too small; got {getattr(self, name)}; use {1 + (name == 'num_paths')} or more"
+                )
+        return self
+
+
 def guided_langevin(
     residual: Residual,
     dim: int,
@@ -131,9 +143,9 @@ def guided_langevin(
     num_steps: int = 128,
     horizon: float = 1.0,
     eta: float | None = None,
-    log_likelihood: Callable[[Array], Array] | None = None,
+    log_likelihood: LogLikelihood | None = None,
     log_constant: float = 0.0,
-    refresh_every: int = 4,
+    refresh_every: int = 1,
     num_start_iterations: int = 40,
     resample_below: float = 0.3,
     num_moves: int = 0,
@@ -148,26 +160,32 @@ def guided_langevin(
     divided by the root of the temperature. `eta` softens the data far from the end (0 for a linear model; None: chosen
     by `choose_eta`). The Jacobian is taken anew every `refresh_every` steps. Paths are resampled where the relative
     effective sample size falls below `resample_below` (0: never), and moved `num_moves` times by HMC at the end.
-    `chunk` paths at a time bound the memory; each has its own key, so the result does not depend on it.
+    `chunk` paths at a time bound the memory; each has its own key, so the result does not depend on it (but for the
+    rounding of a `residual` that multiplies by a matrix common to all paths).
     """
-    target = _check(residual, log_likelihood, log_constant, dim, num_paths, num_steps, form, dtype)
+    target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
     key_pilot, key_paths, key_moves = jax.random.split(key, 3)
-    common: dict[str, Any] = {
-        "refresh_every": refresh_every,
-        "num_start_iterations": num_start_iterations,
-        "chunk": chunk,
-    }
+    options = _Options(dim, num_paths, resample_below, refresh_every, num_start_iterations, chunk).checked()
     if eta is None:
-        options = common | {"log_likelihood": target.log_likelihood, "form": target.form, "dtype": dtype}
-        eta = choose_eta(residual, dim, horizon=horizon, key=key_pilot, **options).eta
-    levels = _levels(num_steps, horizon, dtype)
-    run = _run(target, levels, jnp.asarray(eta, dtype), dim, num_paths, resample_below, key=key_paths, **common)
-    paths, num_resamplings = run
+        eta = _pilot(target, options._replace(num_paths=128), ETAS, _levels(64, horizon, dtype), key=key_pilot).eta
+    paths, num_resamplings = _run(
+        target, options, _levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
+    )
     draws, acceptance = paths.w, None
     if num_moves:
         moved = _polish(target, draws, paths.log_weight, num_moves, chunk, key=key_moves)
         draws, acceptance = moved.draws, float(moved.acceptance)
-    return _summarise(draws, paths, eta, acceptance, int(num_resamplings))
+    summary = summarise(paths.log_weight, paths.ancestor)
+    return GuidedDraws(
+        draws=draws,
+        log_weights=paths.log_weight,
+        **summary._asdict(),
+        lineage=paths.ancestor,
+        num_resamplings=int(num_resamplings),
+        eta=float(eta),
+        acceptance=acceptance,
+        trust=judge(summary),
+    )
 
 
 def choose_eta(
@@ -178,9 +196,9 @@ def choose_eta(
     num_paths: int = 128,
     num_steps: int = 64,
     horizon: float = 1.0,
-    log_likelihood: Callable[[Array], Array] | None = None,
+    log_likelihood: LogLikelihood | None = None,
     log_constant: float = 0.0,
-    refresh_every: int = 4,
+    refresh_every: int = 1,
     num_start_iterations: int = 40,
     chunk: int | None = None,
     form: Form | None = None,
@@ -192,97 +210,82 @@ def choose_eta(
     The median candidate where that error exceeds one nat: then the pilot tells nothing. The resampled log-evidence
     is never a score: it is noisiest, and highest, where the weights collapse.
     """
-    target = _check(residual, log_likelihood, log_constant, dim, num_paths, num_steps, form, dtype)
-    levels = _levels(num_steps, horizon, dtype)
+    target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
+    options = _Options(dim, num_paths, 0.0, refresh_every, num_start_iterations, chunk).checked()
+    return _pilot(target, options, etas, _levels(num_steps, horizon, dtype), key=key)
+
+
+def _pilot(target: _Target, options: _Options, etas: Sequence[float], levels: _Level, *, key: PRNGKeyArray) -> Pilot:
     means, errors = [], []
     for eta in etas:  # the same key: candidates share their noise
-        paths, _ = _run(
-            target,
-            levels,
-            jnp.asarray(eta, dtype),
-            dim,
-            num_paths,
-            0.0,
-            refresh_every=refresh_every,
-            num_start_iterations=num_start_iterations,
-            chunk=chunk,
-            key=key,
-        )
+        options = options._replace(resample_below=0.0)
+        paths, _ = _run(target, options, levels, jnp.asarray(eta, levels.rho.dtype), key=key)
         log_weights = np.asarray(paths.log_weight, float)
-        means.append(float(np.mean(log_weights)))
         is_finite = bool(np.all(np.isfinite(log_weights)))
-        errors.append(float(np.std(log_weights, ddof=1) / math.sqrt(num_paths)) if is_finite else math.inf)
+        means.append(float(np.mean(log_weights)) if is_finite else -math.inf)
+        errors.append(float(np.std(log_weights, ddof=1) / math.sqrt(len(log_weights))) if is_finite else math.inf)
     return Pilot(_choose(etas, means, errors), tuple(etas), tuple(means), tuple(errors))
 
 
 def _choose(etas: Sequence[float], means: Sequence[float], errors: Sequence[float]) -> float:
     best = int(np.argmax(means))
-    if not errors[best] <= 1.0:
+    if errors[best] > 1.0:
         return sorted(etas)[len(etas) // 2]
     return min(eta for eta, mean in zip(etas, means, strict=True) if mean >= means[best] - errors[best])
 
 
 def _levels(num_steps: int, horizon: float, dtype: Any) -> _Level:
     """All steps on the grid `v_k = (1 - e^-2T)(1 - k/K)^2`, after the start's from v = 1; in 64 bits, then rounded."""
+    if num_steps < 1 or not 0.0 < horizon < math.inf:
+        raise ValueError(
+            f"paths need a step and a positive horizon; got num_steps={num_steps}, horizon={horizon}; raise them"
+        )
     share = (1.0 - np.arange(num_steps + 1) / num_steps) ** 2
     v = np.append(1.0, -np.expm1(-2.0 * horizon) * share)
     rho = np.sqrt(1.0 - v)
     scale = np.sqrt((v[:-1] - v[1:]) / (1.0 - v[1:]))
-    level = _Level(rho[:-1], v[:-1], rho[:-1] / rho[1:], scale, rho[1:] * scale / v[:-1], v[1:] / v[:-1])
-    return _Level(*(jnp.asarray(column, dtype) for column in level))
+    columns = (rho[:-1], v[:-1], rho[:-1] / rho[1:], scale, rho[1:] * scale / v[:-1], v[1:] / v[:-1])
+    return _Level(*(jnp.asarray(column, dtype) for column in columns))
 
 
 @eqx.filter_jit
 def _run(
-    target: _Target,
-    levels: _Level,
-    eta: Float[Array, ""],
-    dim: int,
-    num_paths: int,
-    resample_below: float,
-    *,
-    refresh_every: int,
-    num_start_iterations: int,
-    chunk: int | None,
-    key: PRNGKeyArray,
+    target: _Target, options: _Options, levels: _Level, eta: Float[Array, ""], *, key: PRNGKeyArray
 ) -> tuple[_Path, Int[Array, ""]]:
     """The algorithm: aim, resample where needed, move; from the infinite past to the end."""
-    key_start, key_moves, key_resample = jax.random.split(key, 3)
-    size = min(chunk or num_paths, num_paths)
+    key_start, key_move, key_resample = jax.random.split(key, 3)
+    num = options.num_paths
 
     def each(function, *batched):
+        size = num if options.chunk is None else min(options.chunk, num)
         return jax.lax.map(lambda one: function(*one), batched, batch_size=size)
-
-    def keys(index):
-        return jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key_moves, index), i))(jnp.arange(num_paths))
 
     def step(carry, inputs):
         paths, count = carry
         index, level = inputs
-        is_due = index % refresh_every == 0
+        is_due = index % options.refresh_every == 0
+        keys = _keys(jax.random.fold_in(key_move, index), num)
         aims = each(lambda path: _aim(target, level, eta, path, is_due), paths)
-        aims, is_new = _resample(aims, resample_below, key=jax.random.fold_in(key_resample, index))
-        return (each(lambda aim, key: _move(level, aim, key), aims, keys(index)), count + is_new), None
+        aims, is_new = _resample(aims, options.resample_below, key=jax.random.fold_in(key_resample, index))
+        return (each(lambda aim, key: _move(level, aim, key), aims, keys), count + is_new), None
 
-    starts = jax.vmap(lambda i: jax.random.fold_in(key_start, i))(jnp.arange(num_paths))
     first = jax.tree.map(lambda column: column[0], levels)
-    paths = each(lambda i, key: _start(target, first, eta, dim, num_start_iterations, i, key), *_number(starts))
+    paths = each(lambda i, key: _start(target, options, first, eta, i, key), jnp.arange(num), _keys(key_start, num))
     (paths, count), _ = jax.lax.scan(step, (paths, jnp.zeros((), int)), (jnp.arange(levels.rho.shape[0]), levels))
     log_weight = paths.log_weight + each(target.log_likelihood, paths.w)
     return paths._replace(log_weight=jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight)), count
 
 
-def _number(keys: Array) -> tuple[Array, Array]:
-    return jnp.arange(keys.shape[0]), keys
+def _keys(key: PRNGKeyArray, num: int) -> Array:
+    """A key a path, the same however many paths there are."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num))
 
 
-def _start(
-    target: _Target, level: _Level, eta: Array, dim: int, num_iterations: int, index: Array, key: PRNGKeyArray
-) -> _Path:
+def _start(target: _Target, options: _Options, level: _Level, eta: Array, index: Array, key: PRNGKeyArray) -> _Path:
     """A path in the infinite past, where its state does not matter: x is the mode found from a draw of the prior."""
-    x = jax.random.normal(key, (dim,), level.rho.dtype)
+    x = jax.random.normal(key, (options.dim,), level.rho.dtype)
     objective = _objective(target, level, eta, jnp.zeros_like(x))
-    x = search(objective, x, target.form, num_iterations)
+    x = search(objective, x, target.form, options.num_start_iterations)
     zero = jnp.zeros((), x.dtype)
     return _Path(jnp.zeros_like(x), x, linearise(target.residual, x, target.form), zero, index)
 
@@ -294,9 +297,7 @@ def _objective(target: _Target, level: _Level, eta: Array, w: Array) -> Objectiv
 def _aim(target: _Target, level: _Level, eta: Array, path: _Path, is_due: Array) -> _Aim:
     """One Gauss-Newton step of x, with the exact gradient and a curvature that may be some steps old."""
     objective = _objective(target, level, eta, path.w)
-    curvature = jax.lax.cond(
-        is_due, lambda: linearise(target.residual, path.x, target.form), lambda: path.curvature
-    )
+    curvature = jax.lax.cond(is_due, lambda: linearise(target.residual, path.x, target.form), lambda: path.curvature)
     factor = factorise(curvature, objective.strength)
     x, value, _ = improve(objective, path.x, factor.solve(objective.scaled_gradient(path.x)))
     return _Aim(path._replace(x=x, curvature=curvature), factor, value - factor.half_log_det)
@@ -320,89 +321,33 @@ def _resample(aims: _Aim, threshold: float, *, key: PRNGKeyArray) -> tuple[_Aim,
     score = jnp.where(jnp.isnan(score), -jnp.inf, score)
 
     def draw(aims):
-        aims = jax.tree.map(lambda leaf: leaf[_systematic(score, key)], aims)
+        aims = jax.tree.map(lambda leaf: leaf[systematic(score, key=key)], aims)
         log_mean = jax.nn.logsumexp(score) - jnp.log(score.shape[0]).astype(score.dtype)
         return aims._replace(path=aims.path._replace(log_weight=log_mean - aims.log_twist))
 
-    is_low = _relative_ess(score) < threshold
+    is_low = relative_ess(score) < threshold
     return jax.lax.cond(is_low, draw, lambda aims: aims, aims), is_low.astype(int)
 
 
-def _relative_ess(log_weights: Float[Array, " sample"]) -> Float[Array, ""]:
-    """`1 / (N sum W^2)` of the normalised weights."""
-    return 1.0 / (log_weights.shape[0] * jnp.sum(jax.nn.softmax(log_weights) ** 2))
-
-
-def _systematic(log_weights: Float[Array, " sample"], key: PRNGKeyArray) -> Int[Array, " sample"]:
-    """Indices in proportion to the weights, each within one of its expected number of times."""
-    num = log_weights.shape[0]
-    cumulative = jnp.cumsum(jax.nn.softmax(log_weights))
-    points = (jnp.arange(num) + jax.random.uniform(key, (), cumulative.dtype)) / num
-    return jnp.clip(jnp.searchsorted(cumulative, points * cumulative[-1]), 0, num - 1)
-
-
 @eqx.filter_jit
-def _polish(target: _Target, draws: Array, log_weights: Array, num_moves: int, chunk: int | None, *, key: PRNGKeyArray):
+def _polish(
+    target: _Target, draws: Array, log_weights: Array, num_moves: int, chunk: int | None, *, key: PRNGKeyArray
+) -> Moved:
     def log_density(z):
         return target.log_likelihood(z) - 0.5 * jnp.sum(z**2)
 
     return hamiltonian_moves(log_density, draws, log_weights, num_moves=num_moves, chunk=chunk, key=key)
 
 
-def _summarise(draws: Array, paths: _Path, eta: float, acceptance: float | None, num_resamplings: int) -> GuidedDraws:
-    """The evidence's relative variance is that of the weights summed by ancestor (Chan and Lai): `sum (W_i - 1/N)^2`."""
-    log_weights, lineage = np.asarray(paths.log_weight, float), np.asarray(paths.ancestor)
-    num, highest = len(log_weights), np.max(log_weights)
-    weights = np.exp(log_weights - highest)
-    shares = weights / weights.sum()
-    families = np.bincount(lineage, shares, minlength=num)
-    error = float(np.sqrt(np.sum((families - 1.0 / num) ** 2)))
-    ess, ancestors = float(1.0 / (num * np.sum(shares**2))), len(np.unique(lineage)) / num
-    return GuidedDraws(
-        draws=draws,
-        log_weights=paths.log_weight,
-        log_evidence=float(highest + np.log(weights.mean())),
-        log_evidence_error=error,
-        relative_ess=ess,
-        ancestors=ancestors,
-        lineage=paths.ancestor,
-        num_resamplings=num_resamplings,
-        eta=float(eta),
-        acceptance=acceptance,
-        trust=_judge(ess, ancestors, error),
-    )
-
-
-def _judge(relative_ess: float, ancestors: float, error: float) -> Trust:
-    """What the weights allow to say."""
-    figures = f"relative ESS {relative_ess:.3f}, surviving ancestors {ancestors:.3f}, log-evidence error {error:.2g} nats"
-    if not math.isfinite(relative_ess):
-        return Trust(False, "no path has a finite weight: check that the residuals are finite under the prior")
-    if ancestors < LOWEST_ANCESTORS:
-        return Trust(False, f"too few ancestors survive, whatever the ESS says: {figures}; use more paths or steps")
-    if relative_ess < LOWEST_RELATIVE_ESS:
-        return Trust(False, f"a few paths carry all the weight: {figures}; use more paths or steps, or resample")
-    if error > LARGEST_EVIDENCE_ERROR:
-        return Trust(False, f"families of paths are too unequal: {figures}; use more paths or steps")
-    return Trust(True, figures)
-
-
-def _check(
+def _target(
     residual: Residual,
-    log_likelihood: Callable[[Array], Array] | None,
+    log_likelihood: LogLikelihood | None,
     log_constant: float,
     dim: int,
-    num_paths: int,
-    num_steps: int,
     form: Form | None,
     dtype: Any,
 ) -> _Target:
-    """The target, once its sizes make sense."""
-    if min(dim, num_steps) < 1 or num_paths < 2:
-        raise ValueError(
-            f"a guided sampler needs weights, steps and two paths; got dim={dim}, num_steps={num_steps}, "
-            f"num_paths={num_paths}; raise them"
-        )
+    """What is sampled, once the residuals are known to be a vector."""
     shape = jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
     if len(shape) != 1:
         raise ValueError(f"residual must give one vector of all cells; got shape {shape}; ravel it")

@@ -87,7 +87,7 @@ def _move(
     momentum = jax.random.normal(key_momentum, z.shape, z.dtype)
     # A random length keeps a trajectory from coming back to where it started.
     step_size = step_size * jax.random.uniform(key_length, (), z.dtype, 0.8, 1.2)
-    value_and_slope = jax.value_and_grad(lambda u: log_density(z + root @ u))
+    value_and_slope = jax.value_and_grad(lambda u: log_density(_shifted(z, root, u)))
 
     def leapfrog(state, _):
         u, momentum, slope, _ = state
@@ -102,4 +102,9 @@ def _move(
     gain = after - before + 0.5 * (jnp.sum(momentum**2) - jnp.sum(end_momentum**2))
     acceptance = jnp.where(jnp.isnan(gain), 0.0, jnp.exp(jnp.minimum(gain, 0.0)))
     is_accepted = jax.random.uniform(key_accept, (), z.dtype) < acceptance
-    return jnp.where(is_accepted, z + root @ u, z), acceptance
+    return jnp.where(is_accepted, _shifted(z, root, u), z), acceptance
+
+
+def _shifted(z: Array, root: Array, u: Array) -> Float[Array, " dim"]:
+    """`z + root u`, as a sum and not a product of matrices, whose rounding would depend on how paths are chunked."""
+    return z + jnp.sum(root * u, axis=1)
