@@ -35,7 +35,7 @@ def assert_normal(draws, mean, covariance):
 # --- a linear model: every path has the same weight
 
 
-@pytest.mark.parametrize("num_steps", [1, 2, 7])
+@pytest.mark.parametrize("num_steps", [1, 7])
 def test_a_linear_model_is_exact_at_any_number_of_steps(num_steps):
     problem = problems.linear_gaussian(3, num_data=6, sigma=0.3)
     residual, constant = linear_residual(problem)
@@ -181,26 +181,22 @@ def test_a_model_without_a_number_gives_no_weight():
 # --- chunks, resampling, moves
 
 
-def test_results_do_not_depend_on_the_chunks():
-    def run(chunk):
-        return guided_langevin(
-            curved_residual,
-            2,
-            num_paths=30,
-            num_steps=4,
-            eta=1.0,
-            resample_below=1.0,
-            num_start_iterations=5,
-            num_moves=2,
-            chunk=chunk,
-            key=jax.random.key(5),
-        )
+def test_results_depend_neither_on_the_chunks_nor_weights_on_the_moves():
+    options: dict = {"num_paths": 30, "num_steps": 4, "eta": 1.0, "resample_below": 1.0, "num_start_iterations": 5}
 
-    whole, part = run(None), run(7)  # the last chunk is shorter
+    def run(**more):
+        return guided_langevin(curved_residual, 2, **options, **more, key=jax.random.key(5))
+
+    whole, part = run(num_moves=1), run(num_moves=1, chunk=7)  # the last chunk is shorter
     assert whole.num_resamplings > 0
     np.testing.assert_array_equal(part.draws, whole.draws)
     np.testing.assert_array_equal(part.log_weights, whole.log_weights)
     np.testing.assert_array_equal(part.lineage, whole.lineage)
+
+    unmoved = run(chunk=7)
+    np.testing.assert_array_equal(unmoved.log_weights, whole.log_weights)
+    assert unmoved.acceptance is None and whole.acceptance is not None
+    assert not np.array_equal(unmoved.draws, whole.draws)
 
 
 def test_systematic_resampling_takes_each_within_one_of_its_share():
@@ -226,15 +222,6 @@ def test_moves_leave_a_gaussian_invariant():
     assert 0.6 < float(moved.acceptance) < 0.95
     assert_normal(moved.draws, mean, covariance)
     assert abs(np.corrcoef(np.asarray(moved.draws)[:, 0], np.asarray(draws)[:, 0])[0, 1]) < 0.5
-
-
-def test_moves_change_neither_weights_nor_evidence():
-    options: dict = {"num_paths": 64, "num_steps": 4, "eta": 1.0, "key": jax.random.key(8)}
-    plain = guided_langevin(curved_residual, 2, **options)
-    moved = guided_langevin(curved_residual, 2, num_moves=1, **options)
-    np.testing.assert_array_equal(plain.log_weights, moved.log_weights)
-    assert plain.acceptance is None and moved.acceptance is not None
-    assert not np.array_equal(plain.draws, moved.draws)
 
 
 # --- the pilot and the verdict
@@ -358,7 +345,7 @@ def tempered_smc(problem, *, num, num_moves, num_last_moves, seed):
             used = np.float32(step_size * rng.uniform(0.8, 1.2))
             z, accepted = move(z, np.float32(power), root, used, jax.random.key(int(rng.integers(2**31))))
             step_size *= np.exp(float(jnp.mean(accepted)) - 0.8)
-    return log_evidence, np.asarray(z, float)
+    return log_evidence, z
 
 
 def next_change(log_likelihoods, largest, wanted=0.7):
@@ -377,10 +364,19 @@ def next_change(log_likelihoods, largest, wanted=0.7):
     return low
 
 
+@pytest.fixture
+def optimised():
+    """Let the compiler work: this program runs long."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 def test_a_neural_ode_of_25_weights_against_tempered_smc():
     problem = NeuralDecay()
-    exact, reference = tempered_smc(problem, num=2048, num_moves=6, num_last_moves=30, seed=1)
+    exact, reference = tempered_smc(problem, num=1024, num_moves=6, num_last_moves=20, seed=1)
     result = guided_langevin(
         problem.residual,
         problem.dim,
@@ -389,12 +385,13 @@ def test_a_neural_ode_of_25_weights_against_tempered_smc():
         dtype=np.float32,
         key=jax.random.key(0),
     )
+    print(f"log-evidence {result.log_evidence:.2f}, tempered SMC {exact:.2f}; {result.trust.reason}")
     assert abs(result.log_evidence - exact) < 0.4
     assert result.ancestors >= 0.3
     assert result.trust.is_trusted
     # Predictions, not weights: hidden units may be exchanged and mirrored, so weights have many equal modes.
     predict = jax.jit(jax.vmap(problem.residual))
-    ours, theirs = np.asarray(predict(result.draws), float), np.asarray(predict(jnp.asarray(reference)), float)
+    ours, theirs = np.asarray(predict(result.draws), float), np.asarray(predict(reference), float)
     shares = np.asarray(jax.nn.softmax(result.log_weights), float)
     mean = shares @ ours
     spread = np.sqrt(shares @ (ours - mean) ** 2)
