@@ -1,5 +1,7 @@
 """Guided Langevin paths against closed forms, quadrature, and a tempered SMC of the project's 25-weight neural ODE."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ def gaussian_constant(sigma, num_cells):
     return -num_cells * (np.log(sigma) + 0.5 * np.log(2.0 * np.pi))
 
 
-def linear_residual(problem, dtype=float):
+def linear_residual(problem, dtype: Any = float):
     """Residuals of a linear problem with prior N(0, I), and the constant of its log-likelihood."""
     design, outputs = jnp.asarray(problem.design, dtype), jnp.asarray(problem.outputs, dtype)
     sigma = float(problem.sigma)
@@ -142,8 +144,7 @@ def test_the_evidence_is_unbiased(resample_below, log_likelihood):
             log_likelihood=log_likelihood,
             key=jax.random.key(seed),
         )
-        # At the start all paths may be alike: then there is nothing to resample.
-        assert result.num_resamplings in ((6, 7) if resample_below else (0,))
+        assert result.num_resamplings in ((6, 7) if resample_below else (0,))  # at the start paths may be alike
         ratios.append(np.exp(result.log_evidence - exact))
         errors.append(result.log_evidence_error)
     assert np.std(ratios) < 0.5  # else the test has no power
@@ -321,7 +322,7 @@ def tempered_smc(problem, *, num, num_moves, num_last_moves, seed):
         def log_density(u):
             return power * problem.log_likelihood(root @ u) - 0.5 * jnp.sum((root @ u) ** 2)
 
-        kernel = blackjax.hmc(log_density, step_size, jnp.ones(problem.dim, z.dtype), 16)
+        kernel: Any = blackjax.hmc(log_density, step_size, jnp.ones(problem.dim, z.dtype), 16)
 
         def one(z, key):
             state = kernel.init(jax.scipy.linalg.solve_triangular(root, z, lower=True))
@@ -380,7 +381,8 @@ def test_a_neural_ode_of_25_weights_against_tempered_smc():
     result = guided_langevin(
         problem.residual,
         problem.dim,
-        eta=30.0,
+        horizon=2.0,  # at 1 and eta = 30 the ancestors range from 0.2 to 0.33 between seeds
+        eta=100.0,
         log_constant=problem.log_constant,
         dtype=np.float32,
         key=jax.random.key(0),
