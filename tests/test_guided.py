@@ -234,7 +234,6 @@ def test_the_pilot_takes_no_softening_for_a_linear_model():
     pilot = choose_eta(residual, 2, num_steps=8, num_paths=32, log_constant=constant, key=jax.random.key(9))
     assert pilot.eta == 0.0
     np.testing.assert_allclose(pilot.mean_log_weights[0], problem.log_evidence, rtol=0.0, atol=1e-6)
-    assert pilot.mean_log_weights[-1] < pilot.mean_log_weights[0]
 
 
 def test_the_pilot_takes_the_smallest_within_one_error_of_the_best():
