@@ -4,6 +4,7 @@ from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Dr
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
+from langenode.posteriors.guided import GuidedDraws, choose_eta, guided_langevin
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
 from langenode.posteriors.point import Point, point
 
@@ -14,13 +15,16 @@ __all__ = [
     "Draw",
     "Empirical",
     "Gaussian",
+    "GuidedDraws",
     "Langevin",
     "Point",
     "Reference",
     "bottleneck",
     "cast",
+    "choose_eta",
     "gaussian",
     "graded_grid",
+    "guided_langevin",
     "langevin",
     "paper_langevin",
     "point",

@@ -1,0 +1,158 @@
+"""Where a path should end: the Gauss-Newton law of the end point given the state, and its algebra.
+
+In whitened coordinates the end point of an OU path has the law `N(rho w, v I)` given its state w. With residuals r and
+the Jacobian J of the predictions, both divided by sigma, the data turn it into about `N(x, C)`:
+
+    C = (I/v + t J'J)^-1,    x <- x + c C [t J'r - (x - rho w)/v]    (c = 1, else 0.3, else 0 if the objective rises)
+
+All that is needed of C is a Cholesky factor of `I + k J'J` (weights) or of `I + k J J'` (data), whichever is smaller.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from langenode._types import Array, Float
+
+Residual = Callable[[Array], Array]
+Form = Literal["weights", "data"]
+
+STEP_LENGTHS = (1.0, 0.3)  # and zero
+
+
+class Curvature(NamedTuple):
+    """`J'J` (weights' form), or `J J'` with J itself (data's form): what a path carries between two refreshes."""
+
+    gram: Float[Array, "*path rank rank"]
+    jacobian: Float[Array, "*path cells dim"] | None
+
+
+class Factor(NamedTuple):
+    """The Cholesky factor L of `I + k J'J`, or of `I + k J J'` in the data's form."""
+
+    root: Float[Array, "*path rank rank"]
+    strength: Float[Array, "*path"]
+    curvature: Curvature
+
+    @property
+    def half_log_det(self) -> Float[Array, ""]:
+        """`log det(I + k J'J) / 2`, the same in both forms."""
+        return _log_diagonal(self.root)
+
+    def solve(self, vector: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """`(I + k J'J)^-1 vector`, in the data's form by Woodbury: `vector - k J' (I + k J J')^-1 J vector`."""
+        jacobian = self.curvature.jacobian
+        if jacobian is None:
+            return jax.scipy.linalg.cho_solve((self.root, True), vector)
+        inside = jax.scipy.linalg.cho_solve((self.root, True), jacobian @ vector)
+        return vector - self.strength * (inside @ jacobian)
+
+    def colour(self, white: Float[Array, " dim"], kept: Float[Array, ""]) -> tuple[Float[Array, " dim"], Array]:
+        """Noise `A white` and `log det A`, with `A A' = kept I + (1 - kept) (I + k J'J)^-1`.
+
+        Weights' form: `A = L'^-1 M`, where `M M' = kept L'L + (1 - kept) I`. Data's form: `A = I - (1 - kept) k J'
+        L'^-1 (L + M)^-1 J`, where `M M' = I + kept k J J'` (Andrews' root of a Kalman update whose noise has root M).
+        """
+        gram, jacobian = self.curvature
+        eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
+        if jacobian is None:
+            rest = jnp.linalg.cholesky(kept * (self.root.T @ self.root) + (1.0 - kept) * eye)
+            noise = _solve_transposed(self.root, rest @ white)
+        else:
+            rest = jnp.linalg.cholesky(eye + kept * self.strength * gram)
+            inside = jax.scipy.linalg.solve_triangular(self.root + rest, jacobian @ white, lower=True)
+            noise = white - (1.0 - kept) * self.strength * (_solve_transposed(self.root, inside) @ jacobian)
+        return noise, _log_diagonal(rest) - self.half_log_det
+
+
+def _log_diagonal(root: Array) -> Array:
+    return jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
+
+
+def _solve_transposed(root: Array, vector: Array) -> Array:
+    return jax.scipy.linalg.solve_triangular(root, vector, lower=True, trans=1)
+
+
+def smaller_form(num_cells: int, dim: int) -> Form:
+    """The form with the smaller matrices."""
+    return "weights" if dim <= num_cells else "data"
+
+
+def linearise(residual: Residual, x: Float[Array, " dim"], form: Form) -> Curvature:
+    """The curvature of the sum of squares at x. A Jacobian that is not finite (a solution that blew up) counts as 0."""
+    derivative = jax.jacfwd(residual) if form == "weights" else jax.jacrev(residual)
+    jacobian = -derivative(x)
+    jacobian = jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0)
+    if form == "weights":
+        return Curvature(jacobian.T @ jacobian, None)
+    return Curvature(jacobian @ jacobian.T, jacobian)
+
+
+def factorise(curvature: Curvature, strength: Float[Array, ""]) -> Factor:
+    """The factor at strength k."""
+    eye = jnp.eye(curvature.gram.shape[0], dtype=curvature.gram.dtype)
+    return Factor(jnp.linalg.cholesky(eye + strength * curvature.gram), strength, curvature)
+
+
+class Objective(NamedTuple):
+    """`-t |r(x)|^2 / 2 - |x - centre|^2 / (2 v)`: the log density of the end point, softened by t."""
+
+    residual: Residual
+    centre: Float[Array, " dim"]
+    variance: Float[Array, ""]
+    softening: Float[Array, ""]
+
+    @property
+    def strength(self) -> Float[Array, ""]:
+        """k = t v: the data's weight in units of the path's own freedom."""
+        return self.softening * self.variance
+
+    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The value; minus infinity where the model gives no number."""
+        squares = self.strength * jnp.sum(self.residual(x) ** 2) + jnp.sum((x - self.centre) ** 2)
+        value = -0.5 * squares / self.variance
+        return jnp.where(jnp.isnan(value), -jnp.inf, value)
+
+    def scaled_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """v times the gradient: `k J'r - (x - centre)`."""
+        r, pull_back = jax.vjp(self.residual, x)
+        pull = -pull_back(r)[0]
+        return self.strength * jnp.where(jnp.all(jnp.isfinite(pull)), pull, 0.0) - (x - self.centre)
+
+
+class Better(NamedTuple):
+    """A point, its objective, and the length of the step that led there."""
+
+    x: Float[Array, " dim"]
+    value: Float[Array, ""]
+    length: Float[Array, ""]
+
+
+def improve(objective: Objective, x: Float[Array, " dim"], step: Float[Array, " dim"]) -> Better:
+    """The longest of the steps c = 1, 0.3 that does not lower the objective, else none."""
+    value = objective(x)
+    best = Better(x, value, jnp.zeros_like(value))
+    for length in reversed(STEP_LENGTHS):
+        moved = x + length * step
+        candidate = Better(moved, objective(moved), jnp.full_like(value, length))
+        is_allowed = candidate.value >= value
+        best = Better(*(jnp.where(is_allowed, new, old) for new, old in zip(candidate, best, strict=True)))
+    return best
+
+
+def search(objective: Objective, x: Float[Array, " dim"], form: Form, num_iterations: int) -> Float[Array, " dim"]:
+    """Damped Gauss-Newton: `x + c ((1 + m) I + k J'J)^-1 [k J'r - (x - centre)]`, m tenfold after a failure."""
+
+    def iterate(carry, _):
+        x, damping = carry
+        strength = objective.strength / (1.0 + damping)
+        factor = factorise(linearise(objective.residual, x, form), strength)
+        step = factor.solve(objective.scaled_gradient(x)) / (1.0 + damping)
+        x, _, length = improve(objective, x, step)
+        change = jnp.where(length == 0.0, 10.0, jnp.where(length == STEP_LENGTHS[0], 0.1, 1.0))
+        return (x, jnp.clip(damping * change, 1e-3, 1e8).astype(x.dtype)), None
+
+    (x, _), _ = jax.lax.scan(iterate, (x, jnp.ones((), x.dtype)), None, length=num_iterations)
+    return x

@@ -1,0 +1,360 @@
+"""Langevin paths steered to a posterior by a control that is computed, not trained.
+
+The reference is the OU process whose stationary law is the prior, whitened to N(0, I). Its optimal control needs the
+law of the end point given the state and the data; Gauss-Newton gives it about (`gaussnewton`). With `rho = e^-(T-tau)`,
+`v = 1 - rho^2` and primes for the next knot, a step is the exact OU bridge to an uncertain end point `N(x, C)`:
+
+    w' = a w + s n,    n ~ N(g (x - rho w), R),    a = rho/rho', s^2 = 1 - a^2, g = rho' s/v,
+    R = (v'/v) I + (1 - v'/v) (I + t v J'J)^-1,    t = 1/(1 + eta v)
+
+which is `N(al w + be x, sb2 I + be^2 C)` in the usual constants. The start is the same step from the infinite past
+(rho = 0, v = 1). The log weight of a path is `sum [log N(n; 0, I) - log N(n; g (x - rho w), R)] + log-likelihood`,
+exact for the chain that is run: weighted end points target the posterior and the mean weight is the evidence at any
+number of steps. For a linear model and eta = 0 all weights are equal.
+
+Resampling multiplies the weights by the twisting function `-t |r|^2/2 - |x - rho w|^2/(2 v) - log det(I + t v J'J)/2`,
+an estimate of the log-likelihood still to come. After it the effective sample size certifies nothing: look at the
+share of ancestors that survive. A path is tied to the mode its start fell into, so the weights of several modes are
+only as good as the starts; and with some hundred weights few ancestors survive.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float, Int, PRNGKeyArray
+from langenode.posteriors.gaussnewton import (
+    Curvature,
+    Factor,
+    Form,
+    Objective,
+    Residual,
+    factorise,
+    improve,
+    linearise,
+    search,
+    smaller_form,
+)
+from langenode.posteriors.hamiltonian import Moved, hamiltonian_moves
+from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
+
+LogLikelihood = Callable[[Array], Array]
+
+ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class GuidedDraws(NamedTuple):
+    """Weighted draws in whitened coordinates, and what tells how good they are.
+
+    The log of the mean of `exp(log_weights)` is `log_evidence`, with or without resampling. `lineage` is the path each
+    draw descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves.
+    """
+
+    draws: Float[Array, "sample dim"]
+    log_weights: Float[Array, " sample"]
+    log_evidence: float
+    log_evidence_error: float
+    relative_ess: float
+    ancestors: float
+    lineage: Int[Array, " sample"]
+    num_resamplings: int
+    eta: float
+    acceptance: float | None
+    trust: Trust
+
+
+class Pilot(NamedTuple):
+    """The chosen eta; at each candidate the mean log weight (a bound of the log-evidence) and its standard error."""
+
+    eta: float
+    etas: tuple[float, ...]
+    mean_log_weights: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+
+
+class _Target(NamedTuple):
+    """What is sampled: the residuals steer, the log-likelihood weighs."""
+
+    residual: Residual
+    log_likelihood: LogLikelihood
+    form: Form
+
+
+class _Level(NamedTuple):
+    """The constants of a step, from `rho` and `variance` v at its beginning to its end."""
+
+    rho: Array
+    variance: Array
+    decay: Array  # a
+    scale: Array  # s
+    gain: Array  # g
+    kept: Array  # v'/v
+
+
+class _Path(NamedTuple):
+    """A path: state w, estimate x of its end, curvature there, log weight so far, and the path it descends from."""
+
+    w: Float[Array, "*path dim"]
+    x: Float[Array, "*path dim"]
+    curvature: Curvature
+    log_weight: Float[Array, "*path"]
+    ancestor: Int[Array, "*path"]
+
+
+class _Aim(NamedTuple):
+    """A path that knows where to go: the factor of the law of its end, and the twisting function."""
+
+    path: _Path
+    factor: Factor
+    log_twist: Float[Array, "*path"]
+
+
+class _Options(NamedTuple):
+    """The sizes of a run."""
+
+    dim: int
+    num_paths: int
+    resample_below: float
+    refresh_every: int
+    num_start_iterations: int
+    chunk: int | None
+
+    def checked(self) -> "_Options":
+        """These, or an error that names what is too small."""
+        counts = {"dim": self.dim, "num_paths": self.num_paths - 1, "refresh_every": self.refresh_every}
+        for name, count in (counts | {"chunk": 1 if self.chunk is None else self.chunk}).items():
+            if count < 1:
+                raise ValueError(
+                    f"{name} is too small; got {getattr(self, name)}; use {1 + (name == 'num_paths')} or more"
+                )
+        return self
+
+
+def guided_langevin(
+    residual: Residual,
+    dim: int,
+    *,
+    num_paths: int = 1024,
+    num_steps: int = 128,
+    horizon: float = 1.0,
+    eta: float | None = None,
+    log_likelihood: LogLikelihood | None = None,
+    log_constant: float = 0.0,
+    refresh_every: int = 1,
+    num_start_iterations: int = 40,
+    resample_below: float = 0.3,
+    num_moves: int = 0,
+    chunk: int | None = None,
+    form: Form | None = None,
+    dtype: Any = float,
+    key: PRNGKeyArray,
+) -> GuidedDraws:
+    """Weighted draws of the posterior of `z ~ N(0, I)` given `residual(z) = (observed - predicted(z)) / sigma`.
+
+    The log-likelihood is `log_constant - |residual|^2 / 2`, or the function given; a tempered one has its residuals
+    divided by the root of the temperature. `eta` softens the data far from the end (0 for a linear model; None: chosen
+    by `choose_eta`). The Jacobian is taken anew every `refresh_every` steps. Paths are resampled where the relative
+    effective sample size falls below `resample_below` (0: never), and moved `num_moves` times by HMC at the end.
+    `chunk` paths at a time bound the memory; each has its own key, so the result does not depend on it (but for the
+    rounding of a `residual` that multiplies by a matrix common to all paths).
+    """
+    target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
+    key_pilot, key_paths, key_moves = jax.random.split(key, 3)
+    options = _Options(dim, num_paths, resample_below, refresh_every, num_start_iterations, chunk).checked()
+    if eta is None:
+        eta = _pilot(target, options._replace(num_paths=128), ETAS, _levels(64, horizon, dtype), key=key_pilot).eta
+    paths, num_resamplings = _run(
+        target, options, _levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
+    )
+    draws, acceptance = paths.w, None
+    if num_moves:
+        moved = _polish(target, draws, paths.log_weight, num_moves, chunk, key=key_moves)
+        draws, acceptance = moved.draws, float(moved.acceptance)
+    summary = summarise(paths.log_weight, paths.ancestor)
+    return GuidedDraws(
+        draws=draws,
+        log_weights=paths.log_weight,
+        **summary._asdict(),
+        lineage=paths.ancestor,
+        num_resamplings=int(num_resamplings),
+        eta=float(eta),
+        acceptance=acceptance,
+        trust=judge(summary),
+    )
+
+
+def choose_eta(
+    residual: Residual,
+    dim: int,
+    *,
+    etas: Sequence[float] = ETAS,
+    num_paths: int = 128,
+    num_steps: int = 64,
+    horizon: float = 1.0,
+    log_likelihood: LogLikelihood | None = None,
+    log_constant: float = 0.0,
+    refresh_every: int = 1,
+    num_start_iterations: int = 40,
+    chunk: int | None = None,
+    form: Form | None = None,
+    dtype: Any = float,
+    key: PRNGKeyArray,
+) -> Pilot:
+    """The smallest eta whose mean log weight, *without resampling*, is within one standard error of the best.
+
+    The median candidate where that error exceeds one nat: then the pilot tells nothing. The resampled log-evidence
+    is never a score: it is noisiest, and highest, where the weights collapse.
+    """
+    target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
+    options = _Options(dim, num_paths, 0.0, refresh_every, num_start_iterations, chunk).checked()
+    return _pilot(target, options, etas, _levels(num_steps, horizon, dtype), key=key)
+
+
+def _pilot(target: _Target, options: _Options, etas: Sequence[float], levels: _Level, *, key: PRNGKeyArray) -> Pilot:
+    means, errors = [], []
+    for eta in etas:  # the same key: candidates share their noise
+        options = options._replace(resample_below=0.0)
+        paths, _ = _run(target, options, levels, jnp.asarray(eta, levels.rho.dtype), key=key)
+        log_weights = np.asarray(paths.log_weight, float)
+        is_finite = bool(np.all(np.isfinite(log_weights)))
+        means.append(float(np.mean(log_weights)) if is_finite else -math.inf)
+        errors.append(float(np.std(log_weights, ddof=1) / math.sqrt(len(log_weights))) if is_finite else math.inf)
+    return Pilot(_choose(etas, means, errors), tuple(etas), tuple(means), tuple(errors))
+
+
+def _choose(etas: Sequence[float], means: Sequence[float], errors: Sequence[float]) -> float:
+    best = int(np.argmax(means))
+    if errors[best] > 1.0:
+        return sorted(etas)[len(etas) // 2]
+    return min(eta for eta, mean in zip(etas, means, strict=True) if mean >= means[best] - errors[best])
+
+
+def _levels(num_steps: int, horizon: float, dtype: Any) -> _Level:
+    """All steps on the grid `v_k = (1 - e^-2T)(1 - k/K)^2`, after the start's from v = 1; in 64 bits, then rounded."""
+    if num_steps < 1 or not 0.0 < horizon < math.inf:
+        raise ValueError(
+            f"paths need a step and a positive horizon; got num_steps={num_steps}, horizon={horizon}; raise them"
+        )
+    share = (1.0 - np.arange(num_steps + 1) / num_steps) ** 2
+    v = np.append(1.0, -np.expm1(-2.0 * horizon) * share)
+    rho = np.sqrt(1.0 - v)
+    scale = np.sqrt((v[:-1] - v[1:]) / (1.0 - v[1:]))
+    columns = (rho[:-1], v[:-1], rho[:-1] / rho[1:], scale, rho[1:] * scale / v[:-1], v[1:] / v[:-1])
+    return _Level(*(jnp.asarray(column, dtype) for column in columns))
+
+
+@eqx.filter_jit
+def _run(
+    target: _Target, options: _Options, levels: _Level, eta: Float[Array, ""], *, key: PRNGKeyArray
+) -> tuple[_Path, Int[Array, ""]]:
+    """The algorithm: aim, resample where needed, move; from the infinite past to the end."""
+    key_start, key_move, key_resample = jax.random.split(key, 3)
+    num = options.num_paths
+
+    def each(function, *batched):
+        size = num if options.chunk is None else min(options.chunk, num)
+        return jax.lax.map(lambda one: function(*one), batched, batch_size=size)
+
+    def step(carry, inputs):
+        paths, count = carry
+        index, level = inputs
+        is_due = index % options.refresh_every == 0
+        keys = _keys(jax.random.fold_in(key_move, index), num)
+        aims = each(lambda path: _aim(target, level, eta, path, is_due), paths)
+        aims, is_new = _resample(aims, options.resample_below, key=jax.random.fold_in(key_resample, index))
+        return (each(lambda aim, key: _move(level, aim, key), aims, keys), count + is_new), None
+
+    first = jax.tree.map(lambda column: column[0], levels)
+    paths = each(lambda i, key: _start(target, options, first, eta, i, key), jnp.arange(num), _keys(key_start, num))
+    (paths, count), _ = jax.lax.scan(step, (paths, jnp.zeros((), int)), (jnp.arange(levels.rho.shape[0]), levels))
+    log_weight = paths.log_weight + each(target.log_likelihood, paths.w)
+    return paths._replace(log_weight=jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight)), count
+
+
+def _keys(key: PRNGKeyArray, num: int) -> Array:
+    """A key a path, the same however many paths there are."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num))
+
+
+def _start(target: _Target, options: _Options, level: _Level, eta: Array, index: Array, key: PRNGKeyArray) -> _Path:
+    """A path in the infinite past, where its state does not matter: x is the mode found from a draw of the prior."""
+    x = jax.random.normal(key, (options.dim,), level.rho.dtype)
+    objective = _objective(target, level, eta, jnp.zeros_like(x))
+    x = search(objective, x, target.form, options.num_start_iterations)
+    zero = jnp.zeros((), x.dtype)
+    return _Path(jnp.zeros_like(x), x, linearise(target.residual, x, target.form), zero, index)
+
+
+def _objective(target: _Target, level: _Level, eta: Array, w: Array) -> Objective:
+    return Objective(target.residual, level.rho * w, level.variance, 1.0 / (1.0 + eta * level.variance))
+
+
+def _aim(target: _Target, level: _Level, eta: Array, path: _Path, is_due: Array) -> _Aim:
+    """One Gauss-Newton step of x, with the exact gradient and a curvature that may be some steps old."""
+    objective = _objective(target, level, eta, path.w)
+    curvature = jax.lax.cond(is_due, lambda: linearise(target.residual, path.x, target.form), lambda: path.curvature)
+    factor = factorise(curvature, objective.strength)
+    x, value, _ = improve(objective, path.x, factor.solve(objective.scaled_gradient(path.x)))
+    return _Aim(path._replace(x=x, curvature=curvature), factor, value - factor.half_log_det)
+
+
+def _move(level: _Level, aim: _Aim, key: PRNGKeyArray) -> _Path:
+    """One step of the bridge, and the log ratio of the reference's density to ours."""
+    path = aim.path
+    white = jax.random.normal(key, path.w.shape, path.w.dtype)
+    noise, log_det = aim.factor.colour(white, level.kept)
+    jump = level.gain * (path.x - level.rho * path.w) + noise
+    log_ratio = 0.5 * (jnp.sum(white**2) - jnp.sum(jump**2)) + log_det
+    return path._replace(w=level.decay * path.w + level.scale * jump, log_weight=path.log_weight + log_ratio)
+
+
+def _resample(aims: _Aim, threshold: float, *, key: PRNGKeyArray) -> tuple[_Aim, Int[Array, ""]]:
+    """Systematic resampling by weight times twist where the relative ESS is low; the mean weight stays the evidence."""
+    if threshold <= 0.0:
+        return aims, jnp.zeros((), int)
+    score = aims.path.log_weight + aims.log_twist
+    score = jnp.where(jnp.isnan(score), -jnp.inf, score)
+
+    def draw(aims):
+        aims = jax.tree.map(lambda leaf: leaf[systematic(score, key=key)], aims)
+        log_mean = jax.nn.logsumexp(score) - jnp.log(score.shape[0]).astype(score.dtype)
+        return aims._replace(path=aims.path._replace(log_weight=log_mean - aims.log_twist))
+
+    is_low = relative_ess(score) < threshold
+    return jax.lax.cond(is_low, draw, lambda aims: aims, aims), is_low.astype(int)
+
+
+@eqx.filter_jit
+def _polish(
+    target: _Target, draws: Array, log_weights: Array, num_moves: int, chunk: int | None, *, key: PRNGKeyArray
+) -> Moved:
+    def log_density(z):
+        return target.log_likelihood(z) - 0.5 * jnp.sum(z**2)
+
+    return hamiltonian_moves(log_density, draws, log_weights, num_moves=num_moves, chunk=chunk, key=key)
+
+
+def _target(
+    residual: Residual,
+    log_likelihood: LogLikelihood | None,
+    log_constant: float,
+    dim: int,
+    form: Form | None,
+    dtype: Any,
+) -> _Target:
+    """What is sampled, once the residuals are known to be a vector."""
+    shape = jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
+    if len(shape) != 1:
+        raise ValueError(f"residual must give one vector of all cells; got shape {shape}; ravel it")
+    if log_likelihood is None:
+        log_likelihood = eqx.Partial(_gaussian_log_likelihood, residual, jnp.asarray(log_constant, dtype))
+    return _Target(residual, log_likelihood, form or smaller_form(shape[0], dim))
+
+
+def _gaussian_log_likelihood(residual: Residual, constant: Array, z: Float[Array, " dim"]) -> Float[Array, ""]:
+    return constant - 0.5 * jnp.sum(residual(z) ** 2)
