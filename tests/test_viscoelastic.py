@@ -14,7 +14,7 @@ from langenode.experiments import viscoelastic
 from langenode.models import num_parameters
 from langenode.partition import Partition
 from langenode.pipeline import configure
-from test_commands import compiled_once, done, options
+from test_commands import compiled_once, done, langenode, options
 
 KEY = jax.random.key(0)
 SMALL = options(
@@ -103,3 +103,21 @@ def test_the_claims_on_held_out_loadings(tmp_path):
     assert 0.9 <= found["std_ratio"] <= 1.1
     assert 0.85 <= found["coverage"]["90"] <= 0.95
     assert found["energy_distance"]["ratio"] <= 1.3
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words", "message"),
+    [
+        ("viscoelastic", ["--stochastic", "last_layer"], "a last layer needs networks"),
+        ("viscoelastic", ["--set", "model.law=paper", "--stochastic", "structure"], "tensor law only"),
+        ("hyperelastic", ["--stochastic", "structure"], "tensor law only"),
+        ("viscoelastic", ["--set", "data.prony_weights=[1.0]"], "a weight of at least 0 for each of its 20 times"),
+        ("viscoelastic", ["--set", "data.equilibrium=1.0"], "data.equilibrium below data.instantaneous"),
+        ("viscoelastic", ["--set", "data.num_spheres=40", "--set", "data.volume_fraction=0.45"], "spheres"),
+        ("hyperelastic", ["--set", "data.num_replicas=500"], "less than or equal to 128"),
+    ],
+)
+def test_wrong_choices_are_refused_before_any_work(experiment, words, message, tmp_path):
+    found = langenode("run", experiment, "--out", "run", *words, cwd=tmp_path)
+    assert found.code == 2 and message in found.err, found.err
+    assert not (tmp_path / "run" / "test.nc").exists()

@@ -186,6 +186,11 @@ class Config(Section):
                 "the log-variance estimator has no gradient for a population loss or for refitted weights; got "
                 f"target={self.target!r} and rest={self.rest!r}; use sampler.estimator='reparametrised'"
             )
+        if self.stochastic == "structure" and getattr(self.model, "law", None) != "tensor":
+            raise ValueError(
+                "a structural factor is a part of the viscoelastic demonstration's tensor law only; got "
+                "stochastic='structure' with another model; use all or last_layer, or model.law='tensor'"
+            )
         if self.stochastic == "none" and (self.target != "population" or self.rest != "refit"):
             raise ValueError(
                 "without stochastic weights only the rest can be trained, on a population; got "

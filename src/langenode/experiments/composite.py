@@ -9,10 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
+import pydantic
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config, Count, Positive, Section
+from langenode.config import Config, ConfigError, Count, Positive, Section
 from langenode.data import Dataset
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Results, Splits
@@ -47,6 +48,24 @@ class CompositeData(Section):
     num_times: Count = 20
     prony_weights: tuple[float, ...] | None = None
 
+    @pydantic.model_validator(mode="after")
+    def _is_a_material(self) -> "CompositeData":
+        if not (self.equilibrium < self.instantaneous and self.shortest < self.longest):
+            raise ValueError(
+                "a matrix that relaxes needs data.equilibrium below data.instantaneous and data.shortest below "
+                f"data.longest; got {self.equilibrium:g}, {self.instantaneous:g} and {self.shortest:g}, "
+                f"{self.longest:g}; swap them"
+            )
+        _ = self.prony.moduli  # checks the weights
+        return self
+
+    @property
+    def prony(self) -> composite.Prony:
+        """The matrix's relaxation."""
+        return composite.Prony(
+            self.instantaneous, self.equilibrium, self.shortest, self.longest, self.num_times, self.prony_weights
+        )
+
 
 class CompositeConfig(Config):
     """A configuration with composite data."""
@@ -68,9 +87,9 @@ def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
         isochoric=options.isochoric,
         rng=rng,
     )
-    data = composite.composite_data(
-        loadings, numbers, composite.stiffnesses(_geometry(options), numbers), _prony(options)
-    )
+    _check_spheres(options, numbers)
+    stiffnesses = composite.stiffnesses(_geometry(options), numbers)
+    data = composite.composite_data(loadings, numbers, stiffnesses, options.prony)
     fractions = (1.0 - options.valid_fraction - options.test_fraction, options.valid_fraction, options.test_fraction)
     return Splits(*data.split(*fractions, seed=int(rng.integers(2**31))))
 
@@ -80,19 +99,22 @@ def replica_numbers(config: CompositeConfig, rng: np.random.Generator) -> list[i
     return sorted(rng.choice(NUM_NUMBERED, config.data.num_replicas, replace=False).tolist())
 
 
+def _check_spheres(options: CompositeData, numbers: list[int]) -> None:
+    """Place all spheres before minutes of finite elements: the last cube might not hold them."""
+    try:
+        for number in numbers:
+            cube(options, number)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def cube(options: CompositeData, number: int) -> composite.Microstructure:
+    """A microstructure by its number."""
+    return composite.place_spheres(options.num_spheres, options.volume_fraction, seed=number, gap=options.gap)
+
+
 def _geometry(options: CompositeData) -> composite.CompositeGeometry:
     return composite.CompositeGeometry(options.num_spheres, options.volume_fraction, options.resolution, options.gap)
-
-
-def _prony(options: CompositeData) -> composite.Prony:
-    return composite.Prony(
-        options.instantaneous,
-        options.equilibrium,
-        options.shortest,
-        options.longest,
-        options.num_times,
-        options.prony_weights,
-    )
 
 
 def mle_response(results: Results, data: Dataset) -> np.ndarray:
@@ -145,13 +167,8 @@ def microstructures(results: Results) -> Drawing:
 
     data, options = results.splits.train, results.config.data
     names = data.unit_names[:NUM_PICTURES]
-    cubes = [
-        composite.place_spheres(
-            options.num_spheres, options.volume_fraction, seed=int(name.split()[1]), gap=options.gap
-        )
-        for name in names
-    ]
-    figure = plots.sphere_cubes({name: (cube.centres, cube.radius) for name, cube in zip(names, cubes, strict=True)})
+    cubes = [cube(options, int(name.split()[1])) for name in names]
+    figure = plots.sphere_cubes({name: (one.centres, one.radius) for name, one in zip(names, cubes, strict=True)})
     caption = (
         f"{len(names)} of the {data.num_units} periodic cubes: glass spheres in a viscoelastic matrix. Cubes differ "
         "in where the spheres are, and so in their stiffness along each axis."

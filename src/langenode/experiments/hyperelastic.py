@@ -11,7 +11,7 @@ import numpy as np
 
 from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
-from langenode.config import ModelConfig, TrainingConfig
+from langenode.config import ModelConfig, Positive, TrainingConfig
 from langenode.experiments import composite
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results
@@ -38,11 +38,17 @@ class HyperelasticModel(ModelConfig):
     convex: bool = False
 
 
+class HyperelasticData(CompositeData):
+    """Loadings far quicker than the matrix relaxes."""
+
+    time_step: Positive = 1e-9
+
+
 class HyperelasticConfig(CompositeConfig):
     """The hyperelastic demonstration's configuration."""
 
     experiment: str = "hyperelastic"
-    data: CompositeData = CompositeData(time_step=1e-9)
+    data: HyperelasticData = HyperelasticData()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
     model: HyperelasticModel = HyperelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
 
@@ -52,7 +58,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     way = "full" if asked.get("stochastic", "all") == "all" else "refit"
     layers: dict[str, Any] = {
         "scaling": "common",
-        "data": {"time_step": 1e-9},
         "model": {"layers": (3, 3), "activation": "softplus"},
         "mle": {"num_adam": 300, "num_lbfgs": 500},
         "prior": {"scale": 0.1},

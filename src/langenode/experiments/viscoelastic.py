@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+import pydantic
 
 from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
@@ -43,6 +44,15 @@ class ViscoelasticConfig(CompositeConfig):
 
     experiment: str = "viscoelastic"
     model: ViscoelasticModel = ViscoelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+    @pydantic.model_validator(mode="after")
+    def _has_layers(self) -> "ViscoelasticConfig":
+        if self.stochastic == "last_layer" and self.model.law == "tensor" and self.model.correction != "neural":
+            raise ValueError(
+                "a last layer needs networks; our law may have none (model.correction is not 'neural'); use "
+                "stochastic='structure' or 'all', or set model.correction='neural'"
+            )
+        return self
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
