@@ -78,7 +78,7 @@ def test_metrics_have_what_is_promised(population_run):
     for block in ("weights", "data_weights"):
         assert len(found[block]["mean"]) == 2 and len(found[block]["std"]) == 2 and -1 <= found[block]["corr"] <= 1
     assert set(found["seconds"]) == {"simulate", "mle", "fit", "predict", "evaluate"}
-    assert found["verdict"]["level"] in ("trust", "caution", "distrust") and len(found["verdict"]["checks"]) == 3
+    assert found["verdict"]["level"] in ("trust", "caution", "distrust") and len(found["verdict"]["checks"]) == 4
     assert found["problem"]["num_weights"] == found["problem"]["num_stochastic"] == 2
 
 
