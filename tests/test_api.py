@@ -194,3 +194,22 @@ def test_inferred_noise_needs_a_place_in_the_model():
     data = ln.with_observed_start(relaxations())
     with pytest.raises(ConfigError, match="log_noise"):
         ln.fit(data, model=model, target="posterior", options={"noise": {"kind": "inferred"}})
+
+
+def test_no_further_candidate_is_tried_where_replicates_could_not_show_it(monkeypatch):
+    from langenode import assembly
+
+    config = own.OwnConfig(model=own.OwnModel(num_known=1))
+    rng = np.random.default_rng(0)
+    noisy = ln.Dataset.from_arrays(np.arange(4.0), rng.normal(size=(16, 4, 1)), initial=np.zeros((16, 1)))
+    common = assembly.replicates_mean(noisy)
+    assert common.cases.num_trajectories == 1
+    np.testing.assert_allclose(common.cases.outputs[0], noisy.outputs.mean(0), rtol=1e-12)
+    expected = np.sqrt(np.mean(noisy.outputs.var(0, ddof=1) / 16))
+    assert common.standard_error == pytest.approx(expected)
+    monkeypatch.setattr(assembly, "fit_point", lambda config, model, data: config.model.kind)
+    monkeypatch.setattr(assembly, "untrained", lambda experiment, config: None)
+    for error, num in ((0.9 * expected, 1), (1.1 * expected, 3)):
+        monkeypatch.setattr(assembly, "rms_error", lambda model, data, error=error: error)
+        chosen = assembly.choose_model(own.EXPERIMENT, config, assembly.Prepared(noisy, None))
+        assert len(chosen.tried) == num and chosen.name == "state"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode.data import Dataset, Scaling
+from langenode.data import DataError, Dataset, Scaling
 from test_data import assert_same, crossed, grid_data, refused
 
 
@@ -118,3 +118,15 @@ def test_unscale_takes_any_leading_axes_and_jax_arrays():
     scaling = dataclasses.replace(Scaling.identity(crossed()), output_shift=np.array([1.0, 2.0]))
     assert np.asarray(scaling.unscale_outputs(jnp.zeros((3, 4, 5, 2)))).tolist()[2][3][4] == [1.0, 2.0]
     np.testing.assert_array_equal(jax.jit(scaling.unscale_spread)(jnp.ones(2)), np.ones(2))
+
+
+def test_a_common_scale_keeps_the_relations_between_outputs_and_leaves_inputs_alone():
+    rng = np.random.default_rng(0)
+    outputs, inputs = rng.normal(2.0, 3.0, size=(4, 5, 3)), rng.normal(size=(4, 5, 2))
+    data = Dataset.from_arrays(np.arange(5.0) * 2.0, outputs, inputs=inputs)
+    scaled = data.scaled(Scaling.common(data))
+    np.testing.assert_allclose(scaled.outputs, outputs / outputs.std(), rtol=1e-12)
+    np.testing.assert_array_equal(scaled.inputs, inputs)
+    assert scaled.times[0, -1] == 1.0
+    with pytest.raises(DataError, match="no trajectory"):
+        Scaling.common(data.select([]))

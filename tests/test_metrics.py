@@ -448,3 +448,29 @@ def test_single_precision_is_scored_in_double(case):
         wide = metric(samples.astype(float), data.astype(float), mask=mask)
         np.testing.assert_allclose(metric(samples, data, mask=mask), wide, rtol=1e-12)
     assert metrics.w1(samples, data, mask_b=mask).dtype == np.float64
+
+
+def test_the_energy_distance_of_two_empirical_laws_is_their_own():
+    """Not fair: all pairs count, so equal sets are at distance zero, and it is that of the definition."""
+    rng = np.random.default_rng(3)
+    samples, data = rng.normal(size=(5, 1, 2, 1)), rng.normal(size=(4, 1, 2, 1))
+    assert metrics.energy_distance(data, data, fair=False) == pytest.approx(0.0, abs=1e-14)
+    x, y = samples.reshape(5, 2), data.reshape(4, 2)
+
+    def mean(a, b):
+        return np.mean([np.sqrt(np.mean((p - q) ** 2)) for p in a for q in b])
+
+    expected = 2.0 * mean(x, y) - mean(x, x) - mean(y, y)
+    assert metrics.energy_distance(samples, data, fair=False) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_energy_floor_is_what_two_samples_of_one_law_have():
+    """Its expectation is (1/R + 1/n) E|Y - Y'|; here over many conditions, so that chance is small."""
+    rng = np.random.default_rng(4)
+    data = rng.normal(size=(16, 400, 1, 1))
+    floor = floors.energy_floor_from_data(data, 64, rng=rng)
+    expected = (1.0 / 64 + 1.0 / 16) * 2.0 / np.sqrt(np.pi)
+    # One condition's distance scatters by about its mean; 400 of them, in pairs that share members.
+    assert floor.median == pytest.approx(expected, rel=5 / np.sqrt(400))
+    with pytest.raises(ValueError, match="two members or more"):
+        floors.energy_floor_from_data(data[:1], 8, rng=rng)

@@ -383,3 +383,24 @@ def test_population_reference_keeps_width_where_the_data_see_nothing():
     reference = population_reference(model, partition, blind, prior)
     np.testing.assert_allclose(reference.scale[1], 0.3, rtol=1e-10)
     np.testing.assert_allclose(reference.mean[1], partition.flatten(model)[1], rtol=1e-10)
+
+
+def test_a_reference_of_weights_that_compensate_each_other_is_no_wider_than_twice_the_data():
+    """y = (a + b) x: a and b alone are unseen, so a ridge step a unit leaves them the prior's width, far too wide."""
+
+    class Sum(eqx.Module):
+        a: jax.Array
+        b: jax.Array
+
+        def __call__(self, times, inputs, initial=None, *, key=None):
+            return (self.a + self.b) * inputs
+
+    rng = np.random.default_rng(0)
+    slopes = 1.0 + 0.01 * rng.normal(size=24)
+    x = np.linspace(0.0, 1.0, 6)[None, :, None]
+    data = Dataset.from_arrays(np.arange(6.0), slopes[:, None, None] * x, inputs=np.tile(x, (24, 1, 1)))
+    model = Sum(jnp.asarray(0.5), jnp.asarray(0.5))
+    partition = Partition.of(model, "all")
+    reference = population_reference(model, partition, data, GaussianPrior(jnp.zeros(2), jnp.ones(2)))
+    spread = np.sqrt(np.sum(np.asarray(reference.scale) ** 2))
+    assert spread == pytest.approx(2.0 * np.sqrt(np.mean((slopes - 1.0) ** 2)), rel=1e-3)
