@@ -21,7 +21,7 @@ PACKAGE = "langenode"
 RANKS = {
     0: ("_types", "_version", "mechanics", "sorting", "config"),
     1: ("data", "priors", "partition", "metrics", "floors", "diagnostics", "posteriors"),
-    2: ("models", "likelihood", "targets", "simulators", "plots"),
+    2: ("models", "likelihood", "targets", "observing", "simulators", "plots"),
     3: ("mle", "problem", "predictive", "calibration", "inference", "baselines", "parallel"),
     4: (
         "fitfile",
@@ -50,6 +50,7 @@ SIDEWAYS = {
     "metrics": {"diagnostics"},
     "floors": {"metrics"},
     "targets": {"likelihood"},
+    "observing": {"targets"},
     "predictive": {"problem"},
     "calibration": {"problem", "predictive"},
     "inference": {"mle", "problem"},

@@ -11,6 +11,7 @@ import scipy.stats
 
 from langenode import metrics
 from langenode.data import Dataset, Replicates
+from langenode.observing import observe, principal_maps
 from langenode.targets import (
     Observed,
     Population,
@@ -21,8 +22,6 @@ from langenode.targets import (
     log_mean_exp_likelihood,
     moment_error,
     negative_elbo,
-    observe,
-    principal_maps,
     quantile_distance,
     warn_of_mismatched_scales,
     whitened_scores,

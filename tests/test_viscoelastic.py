@@ -111,8 +111,8 @@ def test_the_claims_on_held_out_loadings(tmp_path):
     ("experiment", "words", "message"),
     [
         ("viscoelastic", ["--stochastic", "last_layer"], "a last layer needs networks"),
-        ("viscoelastic", ["--set", "model.law=paper", "--stochastic", "structure"], "tensor law only"),
-        ("hyperelastic", ["--stochastic", "structure"], "tensor law only"),
+        ("viscoelastic", ["--set", "model.law=paper", "--stochastic", "structure"], "only our law has a structural"),
+        ("hyperelastic", ["--stochastic", "structure"], "stochastic: input should be 'all', 'last_layer'"),
         ("viscoelastic", ["--set", "data.prony_weights=[1.0]"], "a weight of at least 0 for each of its 20 times"),
         ("viscoelastic", ["--set", "data.equilibrium=1.0"], "data.equilibrium below data.instantaneous"),
         ("viscoelastic", ["--set", "data.num_spheres=40", "--set", "data.volume_fraction=0.45"], "spheres"),

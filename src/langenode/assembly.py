@@ -1,6 +1,5 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from langenode.data import Dataset, Scaling, refine
 from langenode.experiments import Experiment
 from langenode.inference import Rate, TrainSettings
 from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
-from langenode.mle import distinct_cases, fit_mle, fitted_outputs, laplace_reference, population_reference
+from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference, replicates_mean, rms_error
 from langenode.partition import Partition, Where
 from langenode.posteriors import (
     AbstractVariational,
@@ -129,37 +128,6 @@ def fit_point(config: Config, model: Any, train: Dataset) -> Any:
         learning_rate=options.learning_rate,
         penalty=options.penalty,
     ).model
-
-
-def rms_error(model: Any, data: Dataset) -> float:
-    """Root mean square of the residuals of what replicates have in common, their mean; infinite where it diverges."""
-    common = replicates_mean(data)
-    residual = np.where(common.cases.mask, common.cases.outputs - fitted_outputs(model, common.cases), 0.0)
-    error = float(np.sqrt((residual**2).sum() / max(common.cases.mask.sum(), 1)))
-    return error if np.isfinite(error) else np.inf
-
-
-class CommonPart(NamedTuple):
-    """Trajectories that differ in outputs alone, as one with their mean; rms over cells of the mean's standard error.
-
-    The latter is zero where there are no replicates to tell it.
-    """
-
-    cases: Dataset
-    standard_error: float
-
-
-def replicates_mean(data: Dataset) -> CommonPart:
-    """What replicates have in common."""
-    cases, case = distinct_cases(data)
-    first, count = data.select(cases), np.bincount(case)[:, None, None]
-    sums = np.zeros(first.outputs.shape)
-    np.add.at(sums, case, data.outputs)
-    mean, squares = sums / count, np.zeros(first.outputs.shape)
-    np.add.at(squares, case, (data.outputs - mean[case]) ** 2)
-    variance = np.where(first.mask & (count > 1), squares / np.maximum(count - 1, 1) / count, 0.0)
-    error = float(np.sqrt(variance.sum() / max(first.mask.sum(), 1)))
-    return CommonPart(dataclasses.replace(first, outputs=mean), error)
 
 
 def training_views(config: Config, problem: Problem, data: Prepared) -> tuple[View, View | None]:

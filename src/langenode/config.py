@@ -159,7 +159,7 @@ class Config(Section):
     experiment: str
     method: Method = "langevin"
     target: TargetName = "population"
-    stochastic: Literal["all", "last_layer", "structure", "none", "function"] = "all"  # a function: from Python only
+    stochastic: Literal["all", "last_layer", "none", "function"] = "all"  # a function comes from Python only
     rest: Literal["fixed", "refit"] = "fixed"
     seed: Annotated[int, Field(ge=0)] = 0
     precision: Literal["float32", "float64"] = "float32"
@@ -185,11 +185,6 @@ class Config(Section):
             raise ValueError(
                 "the log-variance estimator has no gradient for a population loss or for refitted weights; got "
                 f"target={self.target!r} and rest={self.rest!r}; use sampler.estimator='reparametrised'"
-            )
-        if self.stochastic == "structure" and getattr(self.model, "law", None) != "tensor":
-            raise ValueError(
-                "a structural factor is a part of the viscoelastic demonstration's tensor law only; got "
-                "stochastic='structure' with another model; use all or last_layer, or model.law='tensor'"
             )
         if self.stochastic == "none" and (self.target != "population" or self.rest != "refit"):
             raise ValueError(

@@ -5,6 +5,7 @@ control has little to do, and is never so good that the sampler would have nothi
 `population`, the Laplace covariance for `posterior`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -80,18 +81,14 @@ def fit_mle(
 
 def _squared_misfit(data: Dataset, dtype: Any) -> Callable[[Any], Array]:
     """Mean square of the residuals but for a constant: members that differ in outputs alone are one, their mean."""
-    cases, case = distinct_cases(data)
-    count = np.bincount(case)
-    sums = np.zeros((len(cases), *data.outputs.shape[1:]))
-    np.add.at(sums, case, data.outputs)
-    batch = data.select(cases).arrays(dtype)
-    outputs = jnp.asarray(sums / count[:, None, None], dtype)
-    weight = jnp.where(batch.mask, jnp.asarray(count, dtype)[:, None, None], 0.0)
+    common = replicates_mean(data)
+    batch = common.cases.arrays(dtype)
+    weight = jnp.where(batch.mask, jnp.asarray(common.num_members, dtype)[:, None, None], 0.0)
     weight = weight / jnp.asarray(_output_spread(data) ** 2 * data.mask.sum(), dtype)
 
     def misfit(model: Any) -> Array:
         fitted = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
-        return jnp.sum(weight * jnp.where(batch.mask, outputs - fitted, 0.0) ** 2)
+        return jnp.sum(weight * jnp.where(batch.mask, batch.outputs - fitted, 0.0) ** 2)
 
     return misfit
 
@@ -119,6 +116,31 @@ def distinct_cases(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
             first.append(row)
         case[row] = numbers[label]
     return np.array(first, int), case
+
+
+class CommonPart(NamedTuple):
+    """Trajectories that differ in outputs alone, as one with their mean; rms over cells of the mean's standard error.
+
+    The latter is zero where there are no replicates to tell it.
+    """
+
+    cases: Dataset
+    num_members: np.ndarray  # (case,)
+    standard_error: float
+
+
+def replicates_mean(data: Dataset) -> CommonPart:
+    """What replicates have in common."""
+    cases, case = distinct_cases(data)
+    first, members = data.select(cases), np.bincount(case)
+    count = members[:, None, None]
+    sums = np.zeros(first.outputs.shape)
+    np.add.at(sums, case, data.outputs)
+    mean, squares = sums / count, np.zeros(first.outputs.shape)
+    np.add.at(squares, case, (data.outputs - mean[case]) ** 2)
+    variance = np.where(first.mask & (count > 1), squares / np.maximum(count - 1, 1) / count, 0.0)
+    error = float(np.sqrt(variance.sum() / max(first.mask.sum(), 1)))
+    return CommonPart(dataclasses.replace(first, outputs=mean), members, error)
 
 
 def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
@@ -167,6 +189,14 @@ def fitted_outputs(model: Any, data: Dataset) -> np.ndarray:
     batch = data.arrays(dtype)
     run = eqx.filter_jit(lambda m, b: jax.vmap(m)(b.times, b.inputs, b.initial))
     return np.asarray(run(model, batch), float)
+
+
+def rms_error(model: Any, data: Dataset) -> float:
+    """Root mean square of the residuals of what replicates have in common, their mean; infinite where it diverges."""
+    common = replicates_mean(data)
+    residual = np.where(common.cases.mask, common.cases.outputs - fitted_outputs(model, common.cases), 0.0)
+    error = float(np.sqrt((residual**2).sum() / max(common.cases.mask.sum(), 1)))
+    return error if np.isfinite(error) else np.inf
 
 
 def trajectory_jacobians(

@@ -15,6 +15,7 @@ from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset
 from langenode.likelihood import Likelihood
 from langenode.models import has_own_noise
+from langenode.observing import observe
 from langenode.partition import Partition
 from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw, cast
 from langenode.priors import GaussianPrior
@@ -24,7 +25,6 @@ from langenode.targets import (
     Posterior,
     Tempered,
     Terms,
-    observe,
 )
 
 Target = Posterior | Tempered | Population

@@ -207,7 +207,7 @@ def mle_trajectories(results: Results) -> Drawing:
 
     test = results.splits.test
     members, fitted = test.replicates().outputs, mle_response(results, test)
-    chosen = _spread_out(np.sqrt(np.mean((fitted - members.mean(0)) ** 2, axis=(1, 2))))
+    chosen = shared.best_median_worst(np.sqrt(np.mean((fitted - members.mean(0)) ** 2, axis=(1, 2))))
     panels = [
         plots.SpreadPath(
             test.condition_names[c],
@@ -219,7 +219,9 @@ def mle_trajectories(results: Results) -> Drawing:
         )
         for c in chosen
     ]
-    figure = plots.spread_paths(panels, test.output_names, time_label=time_label(test), output_label="stress [MPa]")
+    figure = plots.spread_paths(
+        panels, test.output_names, time_label=shared.label("time", test.units), output_label="stress [MPa]"
+    )
     caption = (
         "Held-out loadings on which the maximum-likelihood law is best, middling and worst. Lines and shades: mean "
         "over microstructures and one standard deviation; dashed: the law."
@@ -234,7 +236,7 @@ def bands(results: Results) -> Drawing:
     test, samples = results.splits.test, results.observable
     members = test.replicates().outputs
     ratios = samples.std(0, ddof=1).mean((1, 2)) / members.std(0, ddof=1).mean((1, 2))
-    chosen = _spread_out(np.abs(np.log(ratios)))
+    chosen = shared.best_median_worst(np.abs(np.log(ratios)))
     panels = [
         plots.SpreadPath(
             f"{kind}: {test.condition_names[c]}",
@@ -246,7 +248,9 @@ def bands(results: Results) -> Drawing:
         )
         for kind, c in zip(("best", "median", "worst"), chosen, strict=False)
     ]
-    figure = plots.spread_paths(panels, test.output_names, time_label=time_label(test), output_label="stress [MPa]")
+    figure = plots.spread_paths(
+        panels, test.output_names, time_label=shared.label("time", test.units), output_label="stress [MPa]"
+    )
     numbers = [(f"std ratio, {panel.title}", f"{ratios[c]:.2f}") for panel, c in zip(panels, chosen, strict=True)]
     numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
     caption = (
@@ -255,17 +259,6 @@ def bands(results: Results) -> Drawing:
         "Below: the standard deviations alone, dashed those of the predictions."
     )
     return Drawing(figure, "Bands on held-out loadings", caption, "Stress over time with two spreads.", numbers)
-
-
-def _spread_out(scores: np.ndarray) -> list[int]:
-    """The positions of the least, the middle and the greatest score."""
-    order = np.argsort(scores)
-    return list(dict.fromkeys(int(order[i]) for i in (0, len(order) // 2, -1)))
-
-
-def time_label(data: Dataset) -> str:
-    """The axis of time with its unit."""
-    return f"time [{data.units['time']}]" if "time" in data.units else "time"
 
 
 def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Drawing:

@@ -23,7 +23,7 @@ def bands(results: Results) -> Drawing:
     kinds = ("best", "median", "worst")
     titles = [f"{kind}: {test.condition_names[i]}" for kind, i in zip(kinds, chosen, strict=False)]
     panels = [_band_panel(results, title, index) for title, index in zip(titles, chosen, strict=True)]
-    figure = plots.prediction_bands(panels, time_label=_label("time", test.units), output_labels=_labels(results))
+    figure = plots.prediction_bands(panels, time_label=label("time", test.units), output_labels=_labels(results))
     caption = (
         "The best, the median and the worst of the held-out trajectories, by their continuous ranked probability "
         "score. Dark: 90 % of the model's own predictions. Light: 90 % of new observations. Dots: data."
@@ -61,9 +61,13 @@ def _representative_conditions(results: Results) -> tuple[list[int], np.ndarray]
             for c in range(members.outputs.shape[1])
         ]
     )
+    return best_median_worst(scores), scores
+
+
+def best_median_worst(scores: np.ndarray) -> list[int]:
+    """Where the least, the middle and the greatest score stand; fewer where there are not three."""
     order = np.argsort(scores)
-    picks = (order[0], order[len(order) // 2], order[-1])
-    return list(dict.fromkeys(int(i) for i in picks)), scores
+    return list(dict.fromkeys(int(order[i]) for i in (0, len(order) // 2, -1)))
 
 
 def parity(results: Results, relative_rmse: Mapping[str, float]) -> Drawing:
@@ -153,8 +157,9 @@ def loss(results: Results) -> Drawing:
 
 def _labels(results: Results) -> list[str]:
     test = results.splits.test
-    return [_label(name, test.units) for name in test.output_names]
+    return [label(name, test.units) for name in test.output_names]
 
 
-def _label(name: str, units: Mapping[str, str]) -> str:
+def label(name: str, units: Mapping[str, str]) -> str:
+    """A column's name with its unit, if it has one."""
     return f"{name} [{units[name]}]" if name in units else name

@@ -79,11 +79,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     return layers
 
 
-def default_target(method: str) -> str:
-    """The paper's method keeps the paper's likelihood unless told otherwise."""
-    return "tempered" if method == "paper" else "population"
-
-
 def build_model(config: HyperelasticConfig, key: PRNGKeyArray) -> NeuralODE:
     """`S = dW(I_1, I_2, I_3)/dE` with a net 3-3-3-1."""
     options = config.model
@@ -157,7 +152,6 @@ EXPERIMENT = Experiment(
     name="hyperelastic",
     config=HyperelasticConfig,
     defaults=defaults,
-    default_target=default_target,
     simulate=composite.simulate,
     build_model=build_model,
     companions=companions,

@@ -64,11 +64,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     return layers
 
 
-def default_target(method: str) -> str:
-    """The paper's method keeps the paper's averaged likelihood unless told otherwise."""
-    return "tempered" if method == "paper" else "population"
-
-
 def simulate(config: OUConfig, key: PRNGKeyArray) -> Splits:
     """Three independent sets from the generator's law."""
     options = config.data
@@ -218,7 +213,6 @@ EXPERIMENT = Experiment(
     name="ou",
     config=OUConfig,
     defaults=defaults,
-    default_target=default_target,
     simulate=simulate,
     build_model=build_model,
     companions=companions,

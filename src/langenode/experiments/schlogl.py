@@ -85,11 +85,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     return layers
 
 
-def default_target(method: str) -> str:
-    """The paper's method keeps the paper's averaged mixture likelihood unless told otherwise."""
-    return "tempered" if method == "paper" else "population"
-
-
 def simulate(config: SchloglConfig, key: PRNGKeyArray) -> Splits:
     """Three independent sets of exact trajectories."""
     options = config.data
@@ -268,7 +263,6 @@ EXPERIMENT = Experiment(
     name="schlogl",
     config=SchloglConfig,
     defaults=defaults,
-    default_target=default_target,
     default_method="bottleneck",
     simulate=simulate,
     build_model=build_model,

@@ -43,10 +43,16 @@ class ViscoelasticConfig(CompositeConfig):
     """The viscoelastic demonstration's configuration."""
 
     experiment: str = "viscoelastic"
+    stochastic: Literal["all", "last_layer", "structure"] = "structure"  # pyright: ignore[reportIncompatibleVariableOverride]
     model: ViscoelasticModel = ViscoelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
     @pydantic.model_validator(mode="after")
-    def _has_layers(self) -> "ViscoelasticConfig":
+    def _has_what_is_stochastic(self) -> "ViscoelasticConfig":
+        if self.stochastic == "structure" and self.model.law != "tensor":
+            raise ValueError(
+                "only our law has a structural factor; got stochastic='structure' with model.law='paper'; use "
+                "stochastic='last_layer' or 'all', or model.law='tensor'"
+            )
         if self.stochastic == "last_layer" and self.model.law == "tensor" and self.model.correction != "neural":
             raise ValueError(
                 "a last layer needs networks; our law may have none (model.correction is not 'neural'); use "
@@ -62,7 +68,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     layers: dict[str, Any] = {
         "scaling": "common",
         "model": {"law": law},
-        "stochastic": "structure",
         "mle": {"num_adam": 0, "num_lbfgs": 150},
         "population": {"loss": "energy", "kl_weight": 1e-4},
         "sampler": {"num_steps": 8},
@@ -84,11 +89,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
             "block": 5,
         }
     return layers
-
-
-def default_target(method: str) -> str:
-    """The paper's method keeps the paper's likelihood unless told otherwise."""
-    return "tempered" if method == "paper" else "population"
 
 
 def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | InternalVariableLaw:
@@ -187,7 +187,6 @@ EXPERIMENT = Experiment(
     name="viscoelastic",
     config=ViscoelasticConfig,
     defaults=defaults,
-    default_target=default_target,
     simulate=composite.simulate,
     build_model=build_model,
     candidates=candidates,

@@ -194,6 +194,7 @@ def group_dependence(matrices: Mapping[str, tuple[np.ndarray, float]]) -> Any:
     for axis, (name, (matrix, independence)), colour in zip(axes[0], matrices.items(), COMPONENTS, strict=False):
         image = axis.imshow(matrix, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
         axis.set(xlabel="weight", ylabel="weight")
+        axis.locator_params(integer=True)
         axis.set_title(name, fontsize=10)
         pairs = matrix[np.triu_indices(len(matrix), k=1)]
         last.hist(pairs, np.linspace(0, 1, 41), density=True, color=colour, alpha=0.5, label=name)
