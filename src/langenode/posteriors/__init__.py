@@ -2,16 +2,19 @@
 
 from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Draw, Reference, cast
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
+from langenode.posteriors.density import Density, Sampled
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
 from langenode.posteriors.guided import GuidedDraws, choose_eta, guided_langevin
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
+from langenode.posteriors.particles import Trust
 from langenode.posteriors.point import Point, point
 
 __all__ = [
     "AbstractPosterior",
     "AbstractVariational",
     "Bottleneck",
+    "Density",
     "Draw",
     "Empirical",
     "Gaussian",
@@ -19,6 +22,8 @@ __all__ = [
     "Langevin",
     "Point",
     "Reference",
+    "Sampled",
+    "Trust",
     "bottleneck",
     "cast",
     "choose_eta",

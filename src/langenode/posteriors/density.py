@@ -1,0 +1,53 @@
+"""What a sampler is given and what it gives: a posterior in whitened coordinates, and weighted draws of it.
+
+The prior is N(0, I). A log density without data, `log p(z)`, is one with the log-likelihood `log p(z) - log N(z; 0, I)`.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.posteriors.particles import Trust
+
+
+class Density(eqx.Module):
+    """The unnormalised posterior of z: `N(z; 0, I) exp(log_likelihood(z))`.
+
+    `residual` are standardised residuals whose half squares are the (tempered) negative log-likelihood but for a
+    constant, exactly or nearly: they steer, the log-likelihood decides. None where there are no data. `minibatch(z,
+    key)` is an unbiased estimate of the log-likelihood from some of the data. Callables are pytrees (bound methods of
+    Equinox modules), so that the data they hold are arguments of compiled programs, not constants in them.
+    """
+
+    log_likelihood: Callable[[Array], Array]
+    residual: Callable[[Array], Array] | None
+    minibatch: Callable[[Array, PRNGKeyArray], Array] | None
+    dim: int = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
+
+    def log_prior(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """log N(z; 0, I)."""
+        return -0.5 * jnp.sum(z**2) - 0.5 * self.dim * math.log(2.0 * math.pi)
+
+    def log_posterior(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Log-likelihood plus log prior; minus infinity where the model gives no number."""
+        value = self.log_likelihood(z) + self.log_prior(z)
+        return jnp.where(jnp.isnan(value), -jnp.inf, value)
+
+
+class Sampled(NamedTuple):
+    """Draws in whitened coordinates with their log weights, and what the sampler knows of their quality.
+
+    `diagnostics` hold plain numbers under common names, where a method has them: `log_evidence`, `log_evidence_se`,
+    `relative_ess`, `ancestors`, `k_hat`, `r_hat`, `ess`, `divergences`, `acceptance`, and `num_evaluations`: how often
+    the model was run on all data, a gradient counting as one and a Jacobian as its rows or columns.
+    """
+
+    draws: Float[Array, "sample dim"]
+    log_weights: Float[Array, " sample"]
+    diagnostics: Mapping[str, Any]
+    trust: Trust
