@@ -1,6 +1,6 @@
 """What a sampler is given and what it gives: a posterior in whitened coordinates, and weighted draws of it.
 
-The prior is N(0, I). A log density without data, `log p(z)`, is one with the log-likelihood `log p(z) - log N(z; 0, I)`.
+The prior is N(0, I). A log density `log p(z)` without data has the log-likelihood `log p(z) - log N(z; 0, I)`.
 """
 
 import math
