@@ -22,7 +22,7 @@ RANKS = {
     0: ("_types", "_version", "mechanics", "sorting", "config"),
     1: ("data", "priors", "partition", "metrics", "floors", "diagnostics", "posteriors"),
     2: ("models", "likelihood", "targets", "observing", "simulators", "plots"),
-    3: ("mle", "problem", "predictive", "calibration", "inference", "baselines", "parallel"),
+    3: ("mle", "problem", "predictive", "calibration", "inference", "whitening", "baselines", "parallel"),
     4: (
         "fitfile",
         "experiments",
@@ -54,6 +54,7 @@ SIDEWAYS = {
     "predictive": {"problem"},
     "calibration": {"problem", "predictive"},
     "inference": {"mle", "problem"},
+    "whitening": {"mle", "problem"},
     "baselines": {"mle", "problem"},
     "runfiles": {"runfolder", "bands"},
     "comparison": {"runfolder"},

@@ -8,6 +8,7 @@ weight of the model.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -73,33 +74,50 @@ class Likelihood(eqx.Module):
         return jnp.where(mask.any(-1), mixture, 0.0).sum(-1)
 
 
-def _correlated_log_density(standard, sigma, mask, times, correlation_time):
-    """Noise with an exponential memory is a Markov chain, also over irregular times and across missing cells."""
-    shape = jnp.broadcast_shapes(standard.shape, mask.shape)
-    standard = jnp.broadcast_to(standard, shape)
-    log_sigma = jnp.broadcast_to(jnp.log(sigma), shape)
+class Innovations(NamedTuple):
+    """What is new in every observed cell given those before, and its variance; both in units of the noise's scale."""
+
+    value: Float[Array, "*sample traj time out"]
+    variance: Float[Array, "*sample traj time out"]
+
+
+def standard_innovations(
+    standard: Float[Array, "*sample traj time out"],
+    mask: Bool[Array, "traj time out"],
+    times: Float[Array, "traj time"],
+    correlation_time: Float[Array, ""],
+) -> Innovations:
+    """Noise with an exponential memory is a Markov chain, also over irregular times and across missing cells.
+
+    `standard` are residuals over the noise's scale. Values in cells that are not observed mean nothing.
+    """
 
     def observe(carry, cell):
-        last_value, last_time, seen, total = carry
-        value, log_scale, observed, time = cell
+        last_value, last_time, seen = carry
+        value, observed, time = cell
         gap = jnp.where(seen, time - last_time, correlation_time)
         # Where the cell is not observed the gap may be zero; any positive number will do there.
         gap = jnp.where(observed, gap, correlation_time)
         rho = jnp.where(seen, jnp.exp(-gap / correlation_time), 0.0)
-        variance = 1.0 - rho**2
-        term = -0.5 * (value - rho * last_value) ** 2 / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance) - log_scale
         keep = lambda new, old: jnp.where(observed, new, old)  # noqa: E731
-        carry = (keep(value, last_value), keep(time, last_time), seen | observed, total + keep(term, 0.0))
-        return carry, None
+        carry = (keep(value, last_value), keep(time, last_time), seen | observed)
+        return carry, (value - rho * last_value, 1.0 - rho**2)
 
     def lead(x):
-        return jnp.moveaxis(jnp.broadcast_to(x, shape), -2, 0)
+        return jnp.moveaxis(jnp.broadcast_to(x, standard.shape), -2, 0)
 
-    cells = (lead(standard), lead(log_sigma), lead(mask), lead(times[..., None]))
-    zeros = jnp.zeros_like(cells[0][0])
-    start = (zeros, zeros, jnp.zeros_like(cells[2][0]), zeros)
-    (_, _, _, total), _ = jax.lax.scan(observe, start, cells)
-    return total.sum(-1)
+    cells = (lead(standard), lead(mask), lead(times[..., None]))
+    start = (jnp.zeros_like(cells[0][0]), jnp.zeros_like(cells[0][0]), jnp.zeros_like(cells[1][0]))
+    _, (value, variance) = jax.lax.scan(observe, start, cells)
+    return Innovations(jnp.moveaxis(value, 0, -2), jnp.moveaxis(variance, 0, -2))
+
+
+def _correlated_log_density(standard, sigma, mask, times, correlation_time):
+    """The sum over cells of the log density of their innovations."""
+    shape = jnp.broadcast_shapes(standard.shape, mask.shape)
+    found = standard_innovations(jnp.broadcast_to(standard, shape), mask, times, correlation_time)
+    term = -0.5 * found.value**2 / found.variance - 0.5 * jnp.log(2.0 * jnp.pi * found.variance) - jnp.log(sigma)
+    return jnp.where(mask, term, 0.0).sum((-2, -1))
 
 
 def given_noise(sigma: float | Sequence[float] | np.ndarray, data: Dataset) -> Likelihood:

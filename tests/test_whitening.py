@@ -1,0 +1,156 @@
+"""The whitened posterior is the problem's own: log-likelihood, residuals, mini-batches and the way back to weights."""
+
+# pyright: reportAttributeAccessIssue=false, reportOptionalCall=false, reportOptionalMemberAccess=false
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from langenode.data import Dataset
+from langenode.likelihood import Likelihood, given_noise, inferred_noise
+from langenode.models import MLP, NeuralODE, OnConcatenation
+from langenode.partition import Partition
+from langenode.posteriors import Empirical
+from langenode.priors import GaussianPrior
+from langenode.problem import Problem
+from langenode.targets import Population, Posterior, Tempered
+from langenode.whitening import FEWEST_FOR_MINIBATCH, GivenNoise, InferredNoise, whiten
+
+KEY = jax.random.key(5)
+NUM, NUM_TIMES = 18, 5
+
+
+def data_with_replicates(num_starts=3, *, seed=0):
+    """Trajectories of a few starts, so that some differ in outputs alone, with cells missing."""
+    rng = np.random.default_rng(seed)
+    times = np.linspace(0.0, 1.0, NUM_TIMES)
+    start = np.repeat(np.linspace(0.5, 2.0, num_starts), NUM // num_starts)
+    outputs = 1.0 + (start - 1.0)[:, None] * np.exp(-3.0 * times) + 0.05 * rng.normal(size=(NUM, NUM_TIMES))
+    outputs[rng.random(outputs.shape) < 0.2] = np.nan
+    return Dataset.from_arrays(times, outputs[..., None], initial=start[:, None])
+
+
+def noises(data):
+    rng = np.random.default_rng(1)
+    sigma = rng.uniform(0.05, 0.2, data.outputs.shape)
+    two = jnp.asarray(np.stack([sigma, 3.0 * sigma]))
+    return {
+        "given": given_noise(sigma, data),
+        "inferred": inferred_noise(),
+        "memory": Likelihood(jnp.asarray(sigma)[None], jnp.ones(1), jnp.asarray(0.3)),
+        "modes": Likelihood(two, jnp.asarray([0.7, 0.3])),
+    }
+
+
+def problem_of(noise, target):
+    network = MLP((1, 2, 1), key=KEY)
+    log_noise = jnp.log(jnp.full(1, 0.1)) if noise.sigma is None else None
+    model = NeuralODE(OnConcatenation(network), num_hidden=1, log_noise=log_noise)
+    partition = Partition.of(model, "all")
+    weights = partition.flatten(model)
+    prior = GaussianPrior(weights, jnp.linspace(0.5, 1.5, len(weights)))
+    return Problem(model, partition, prior, noise, target, Empirical(weights[None]))
+
+
+def direct_log_likelihood(problem, data, z):
+    """Trajectory by trajectory, by the likelihood itself."""
+    batch = data.arrays(float)
+    model = problem.partition.combine(problem.model, problem.prior.mean + problem.prior.scale * z)
+    outputs = jax.vmap(model)(batch.times, batch.inputs, batch.initial)[None]
+    log_noise = None if model.log_noise is None else model.log_noise[None]
+    density = problem.likelihood.log_density(outputs, batch.outputs, batch.mask, batch.times, log_noise)
+    return density.sum() / problem.target.temperature
+
+
+@pytest.mark.parametrize("target", [Posterior(), Tempered(7.0)], ids=["posterior", "tempered"])
+@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "modes"])
+def test_log_likelihood_is_the_sum_over_trajectories(kind, target):
+    data = data_with_replicates()
+    problem = problem_of(noises(data)[kind], target)
+    density = whiten(problem, data, float).density
+    for z in jax.random.normal(KEY, (3, density.dim)):
+        np.testing.assert_allclose(
+            density.log_likelihood(z), direct_log_likelihood(problem, data, z), rtol=1e-10, atol=1e-10
+        )
+
+
+@pytest.mark.parametrize("kind", ["given", "memory"])
+def test_residuals_are_the_log_likelihood_of_gaussian_noise(kind):
+    data = data_with_replicates()
+    density = whiten(problem_of(noises(data)[kind], Tempered(3.0)), data, float).density
+    points = jax.random.normal(KEY, (4, density.dim))
+    constants = [density.log_likelihood(z) + 0.5 * jnp.sum(density.residual(z) ** 2) for z in points]
+    np.testing.assert_allclose(constants, constants[0], rtol=1e-10)
+
+
+def test_residuals_of_inferred_noise_have_its_information():
+    """At the point fit the residuals' curvature in the log noise is the expected one, 2 a reading."""
+    data = data_with_replicates()
+    problem = problem_of(inferred_noise(), Posterior())
+    whitened = whiten(problem, data, float)
+    jacobian = jax.jacfwd(whitened.density.residual)(jnp.zeros(problem.partition.dim))
+    place = problem.partition.names.index("log_noise[0]")
+    information = jnp.sum(jacobian[:, place] ** 2) / problem.prior.scale[place] ** 2
+    np.testing.assert_allclose(information, 2.0 * data.mask.sum(), rtol=1e-10)
+
+
+def test_replicates_are_merged_and_unobserved_cells_left_out():
+    data = data_with_replicates()
+    problem = problem_of(noises(data)["given"], Posterior())
+    term = whiten(problem, data, float).density.log_likelihood.__self__
+    assert isinstance(term, GivenNoise)
+    assert term.cases.times.shape[0] < NUM
+    residual = term.residual(jnp.zeros(problem.partition.dim))
+    assert residual.shape == (int(term.cases.mask.sum()),)
+
+
+@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "modes"])
+def test_minibatches_are_unbiased(kind):
+    """The mean over all pairs of cases, each as likely, is the whole log-likelihood."""
+    data = data_with_replicates(num_starts=NUM)
+    problem = problem_of(noises(data)[kind], Tempered(2.0))
+    density = whiten(problem, data, float).density
+    assert NUM >= FEWEST_FOR_MINIBATCH and density.minibatch is not None
+    term, z = density.log_likelihood.__self__, jax.random.normal(KEY, (density.dim,))
+    pairs = jnp.asarray(list(itertools.combinations(range(NUM), 2)))
+    mean = jnp.mean(jax.vmap(lambda chosen: term.minibatch(z, chosen))(pairs))
+    np.testing.assert_allclose(mean, density.log_likelihood(z), rtol=1e-10)
+    estimate = density.minibatch(z, KEY)
+    assert jnp.isfinite(estimate)
+
+
+def test_weights_are_whitened_by_the_prior():
+    data = data_with_replicates()
+    problem = problem_of(noises(data)["given"], Posterior())
+    whitened = whiten(problem, data, float)
+    z = jax.random.normal(KEY, (whitened.density.dim,))
+    weights = whitened.model.to_weights(z)
+    jacobian = jnp.sum(jnp.log(problem.prior.scale))
+    np.testing.assert_allclose(
+        whitened.density.log_prior(z), problem.prior.log_density(weights) + jacobian, rtol=1e-12
+    )
+
+
+def test_precision_is_as_asked():
+    data = data_with_replicates()
+    for kind in ("given", "inferred", "memory"):
+        density = whiten(problem_of(noises(data)[kind], Posterior()), data, jnp.float32).density
+        z = jnp.zeros(density.dim, jnp.float32)
+        assert density.log_posterior(z).dtype == density.residual(z).dtype == jnp.float32
+
+
+def test_a_population_has_no_likelihood():
+    data = data_with_replicates()
+    problem = problem_of(noises(data)["given"], Population("energy", 1e-4))
+    with pytest.raises(ValueError, match="needs a likelihood"):
+        whiten(problem, data, float)
+
+
+def test_inferred_noise_uses_one_row_a_case():
+    data = data_with_replicates()
+    term = whiten(problem_of(inferred_noise(), Posterior()), data, float).density.log_likelihood.__self__
+    assert isinstance(term, InferredNoise)
+    assert float(term.num_replicates.sum()) == data.mask.sum()
