@@ -36,7 +36,7 @@ RANKS = {
         "screen",
         "processes",
     ),
-    5: ("assembly", "api", "newdata", "evaluation", "pipeline", "sweep"),
+    5: ("assembly", "sampling", "fits", "api", "newdata", "evaluation", "pipeline", "sweep"),
     6: ("cli",),
     7: ("__init__", "__main__"),
 }
@@ -59,10 +59,11 @@ SIDEWAYS = {
     "runfiles": {"runfolder", "bands"},
     "comparison": {"runfolder"},
     "report": {"runfolder", "comparison"},
-    "api": {"assembly"},
+    "fits": {"assembly", "sampling"},
+    "api": {"assembly", "sampling", "fits"},
     "newdata": {"api"},
     "evaluation": {"assembly"},
-    "pipeline": {"assembly", "evaluation"},
+    "pipeline": {"assembly", "sampling", "fits", "evaluation"},
     "sweep": {"pipeline"},
 }
 

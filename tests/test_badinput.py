@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from langenode import assembly, cli, fitfile
+from langenode import assembly, cli, fitfile, fits
 from langenode.data import load_data, save_data
 from langenode.experiments import own
 from langenode.pipeline import configure
@@ -122,7 +122,7 @@ def _fit_bytes(config):
     problem = assembly.assemble(config, model, prepared.train, scaling)
     columns = {"trajectory": "run", "time": "t", "inputs": ["force"], "outputs": ["x", "v"], "initial": []}
     header = {"scaling": scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
-    return assembly.fit_bytes(problem, config, header | {key: list(value) for key, value in names.items()})
+    return fits.fit_bytes(problem, config, header | {key: list(value) for key, value in names.items()})
 
 
 # Tables

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from langenode import assembly, fitfile
+from langenode import assembly, fitfile, fits
 from langenode.pipeline import Run, configure, open_run
 from langenode.predictive import predict
 from langenode.progress import Reporter
@@ -88,7 +88,7 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     alone = tmp_path / "alone.langenode"
     alone.write_bytes((path / "fit.langenode").read_bytes())
     run = Run(RunFolder(path), config, Reporter(quiet=True))
-    problem = assembly.read_fit(alone, config, assembly.untrained(run.experiment, config))
+    problem = fits.read_fit(alone, config, assembly.untrained(run.experiment, config))
     outputs, weights = predict(problem, run.splits().test, 32, key=run.keys.prediction)
     import xarray as xr
 

@@ -129,9 +129,7 @@ def test_weights_are_whitened_by_the_prior():
     z = jax.random.normal(KEY, (whitened.density.dim,))
     weights = whitened.model.to_weights(z)
     jacobian = jnp.sum(jnp.log(problem.prior.scale))
-    np.testing.assert_allclose(
-        whitened.density.log_prior(z), problem.prior.log_density(weights) + jacobian, rtol=1e-12
-    )
+    np.testing.assert_allclose(whitened.density.log_prior(z), problem.prior.log_density(weights) + jacobian, rtol=1e-12)
 
 
 def test_precision_is_as_asked():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import assembly, fitfile
+from langenode import assembly, fitfile, fits, sampling
 from langenode.bands import prediction_dataset
 from langenode.config import Config, ConfigError, merge, resolve
 from langenode.data import (
@@ -23,7 +24,8 @@ from langenode.data import (
 )
 from langenode.experiments import EXPERIMENTS, Experiment, own
 from langenode.experiments.base import as_configured
-from langenode.inference import TrainState, train
+from langenode.fits import Solved
+from langenode.inference import train
 from langenode.partition import Where
 from langenode.posteriors import cast
 from langenode.predictive import Prediction, Rule, noise_scales, observable, predict, sample_weights, weights_key
@@ -47,7 +49,7 @@ class Fit:
     columns: Columns = dataclasses.field(default_factory=Columns)
     history: np.ndarray | None = None  # (update, [loss, data term, KL]); None where it came from a file
     seconds: float | None = None
-    num_skipped: int = 0
+    diagnostics: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of training or of drawing
 
     def __repr__(self) -> str:
         asked = f"method={self.config.method!r}, target={self.config.target!r}"
@@ -75,8 +77,10 @@ class Fit:
     def save(self, path: str | Path) -> None:
         """Write one .langenode file: whole or not at all."""
         names = (self.input_names, self.output_names)
-        header = assembly.fit_header(self.scaling, self.noise_factor, *names, self.columns._asdict())
-        write_bytes(Path(path), assembly.fit_bytes(self.problem, self.config, header))
+        header = fits.fit_header(self.scaling, self.noise_factor, *names, self.columns._asdict())
+        kind = "sampling" if self.config.is_drawn else "training"
+        header |= {kind: dict(self.diagnostics)} if self.diagnostics else {}
+        write_bytes(Path(path), fits.fit_bytes(self.problem, self.config, header))
 
     def to_arviz(self, data: Dataset | None = None, *, num_samples: int = 1000, seed: int | None = None) -> Any:
         """An arviz InferenceData: `posterior`, and with `data` also predictions and observations.
@@ -240,11 +244,8 @@ def _fit(
     choice = assembly.choose_model(experiment, config, data)
     config = choice.config
     problem = assembly.assemble(config, choice.model, data.train, scaling, where=where)
-    train_view, validation_view = assembly.training_views(config, problem, data)
-    key = assembly.Streams.of(config.seed).training
-    result = train(problem, train_view, assembly.train_settings(config), key=key, validation=validation_view)
+    result = _solve(config, problem, data)
     factor = assembly.calibrated_noise_factor(config, result.problem, data)
-    state: TrainState = result.state
     return Fit(
         problem=result.problem,
         config=config,
@@ -252,10 +253,23 @@ def _fit(
         input_names=train_data.input_names,
         output_names=train_data.output_names,
         noise_factor=factor,
-        history=np.asarray(state.history)[: int(state.step)],
+        history=result.history,
         seconds=result.seconds,
-        num_skipped=int(state.skipped),
+        diagnostics=next(iter(result.record.values())),
     )
+
+
+def _solve(config: Config, problem: Problem, data: assembly.Prepared) -> Solved:
+    key = assembly.Streams.of(config.seed).training
+    if config.is_drawn:
+        drawn = sampling.draw(config, problem, data.train, key=key)
+        for line in sampling.warnings(drawn.record):
+            warnings.warn(line, stacklevel=4)
+        return Solved.drawn(drawn)
+    train_view, validation_view = assembly.training_views(config, problem, data)
+    settings = assembly.train_settings(config)
+    result = train(problem, train_view, settings, key=key, validation=validation_view, budget=config.budget)
+    return Solved.trained(result, settings.num_updates)
 
 
 def load_fit(path: str | Path, *, model: Any = None) -> Fit:
@@ -281,13 +295,14 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
         structure = assembly.untrained(EXPERIMENTS[name], config)
     columns: dict[str, Any] = {part: _names(part, value) for part, value in header.get("columns", {}).items()}
     return Fit(
-        problem=assembly.read_fit(path, config, structure),
+        problem=fits.read_fit(path, config, structure),
         config=config,
         scaling=Scaling.from_dict(header["scaling"]),
         input_names=tuple(header["input_names"]),
         output_names=tuple(header["output_names"]),
         noise_factor=np.asarray(header["noise_factor"], float),
         columns=Columns(**columns),
+        diagnostics=header.get("sampling", header.get("training", {})),
     )
 
 

@@ -1,14 +1,12 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version, fitfile, targets
+from langenode import targets
 from langenode._types import PRNGKeyArray
 from langenode.calibration import noise_factor
 from langenode.config import Config
@@ -19,7 +17,8 @@ from langenode.likelihood import Likelihood, given_noise, inferred_noise, noise_
 from langenode.mle import fit_mle, fitted_outputs, laplace_reference, population_reference, replicates_mean, rms_error
 from langenode.partition import Partition, Where
 from langenode.posteriors import (
-    AbstractVariational,
+    AbstractPosterior,
+    Empirical,
     Reference,
     bottleneck,
     cast,
@@ -28,7 +27,7 @@ from langenode.posteriors import (
     paper_langevin,
     point,
 )
-from langenode.predictive import Rule, noise_scales
+from langenode.predictive import Rule
 from langenode.priors import GaussianPrior
 from langenode.problem import Problem, Target, View, view
 
@@ -230,9 +229,11 @@ def make_reference(
 
 
 def make_posterior(
-    config: Config, reference: Reference, start_weights: jax.Array, *, key: PRNGKeyArray
-) -> AbstractVariational:
-    """The law that is trained."""
+    config: Config, reference: Reference, start_weights: jax.Array, *, num_draws: int = 1, key: PRNGKeyArray
+) -> AbstractPosterior:
+    """The law that is trained; for a method that draws, a place for its draws."""
+    if config.is_drawn:
+        return Empirical(jnp.broadcast_to(start_weights, (num_draws, len(start_weights))))
     options = config.sampler
     if config.method.startswith("gaussian-"):
         covariance: Any = config.method.removeprefix("gaussian-")
@@ -293,7 +294,9 @@ def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling, *, whe
     target = make_target(config, num_observed, joint=_is_joint(data))
     if partition.dim == 0:
         return Problem(model, partition, prior, likelihood, target, point(weights.dtype))
-    reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
+    reference = Reference(weights, jnp.ones_like(weights))
+    if not config.is_drawn:
+        reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
     posterior = make_posterior(config, reference, weights, key=Streams.of(config.seed).sampler)
     return Problem(model, partition, prior, likelihood, target, posterior)
 
@@ -331,67 +334,3 @@ def train_settings(config: Config) -> TrainSettings:
         block=options.block,
         patience=options.patience,
     )
-
-
-def fit_header(
-    scaling: Scaling,
-    noise_factor: np.ndarray,
-    input_names: Sequence[str],
-    output_names: Sequence[str],
-    columns: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What a fit file says beside its weights and configuration: units, names, and the columns they were read from."""
-    return {
-        "scaling": scaling.to_dict(),
-        "noise_factor": noise_factor.tolist(),
-        "input_names": list(input_names),
-        "output_names": list(output_names),
-        "columns": {part: names for part, names in columns.items() if names is not None},
-    }
-
-
-def fit_bytes(problem: Problem, config: Config, header: dict[str, Any]) -> bytes:
-    """The content of a fit file: model, prior and posterior, and all that is needed to rebuild their structure."""
-    reference = getattr(problem.posterior, "reference", None)
-    rank = None if reference is None or reference.factor is None else int(reference.factor.shape[1])
-    sigma = None
-    if problem.likelihood is not None and problem.likelihood.sigma is not None:
-        sigma = noise_scales(problem, problem.prior.mean[None])[0].tolist()
-    extra = {
-        "experiment": config.experiment,
-        "config": config.model_dump(mode="json"),
-        "version": _version.__version__,
-        "positions": list(problem.partition.positions),
-        "reference_rank": rank,
-        "noise_sigma": sigma,
-        "temperature": getattr(problem.target, "temperature", None),
-    }
-    return fitfile.to_bytes({**header, **extra}, (problem.model, problem.prior, problem.posterior))
-
-
-def read_fit(path: Path, config: Config, model: Any) -> Problem:
-    """A fitted problem from its file, without the data; of `model` only the structure matters.
-
-    Noise that was stored for every trajectory and time is now one number an output.
-    """
-    header = fitfile.read_header(path)
-    num_leaves = len(jax.tree.leaves(model))
-    if max(header["positions"], default=-1) >= num_leaves:
-        raise fitfile.FitFileError(
-            f"a fit file must match the model it is read into; {path} has more parts than the {num_leaves} of it; "
-            "give the configuration or model it was made with"
-        )
-    partition = Partition.at(model, header["positions"])
-    weights = partition.flatten(model)
-    rank = header["reference_rank"]
-    factor = None if rank is None else jnp.zeros((partition.dim, rank), weights.dtype)
-    reference = Reference(weights, jnp.ones_like(weights), factor)
-    posterior = point(weights.dtype)
-    if partition.dim > 0:
-        posterior = make_posterior(config, reference, weights, key=jax.random.key(0))
-    like = (model, GaussianPrior(weights, weights), posterior)
-    model, prior, posterior = fitfile.read_tree(path, like)
-    target = make_target(config, int(header["temperature"] or 1))
-    sigma = header["noise_sigma"]
-    stored = None if sigma is None else jnp.asarray(sigma, weights.dtype)[None, None, None]
-    return Problem(model, partition, prior, Likelihood(stored, jnp.ones(1)), target, posterior)

@@ -13,7 +13,12 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import pydantic
 from pydantic import Field
 
-Method = Literal["langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank"]
+TrainedMethod = Literal["langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank"]
+DrawnMethod = Literal["guided", "nuts", "smc", "sgld", "svgd", "pathfinder", "laplace", "ensemble", "map"]
+Method = TrainedMethod | DrawnMethod
+TRAINED_METHODS: tuple[str, ...] = get_args(TrainedMethod)
+# They make draws of the weights from a likelihood, and train nothing.
+DRAWN_METHODS: tuple[str, ...] = get_args(DrawnMethod)
 TargetName = Literal["posterior", "tempered", "population"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -120,6 +125,33 @@ class SamplerConfig(Section):
     contraction: Positive = 1.0
 
 
+class DrawsConfig(Section):
+    """The methods that draw from a posterior and train nothing; each uses some of these (`langenode run --help`).
+
+    `guided`: paths of `num_steps` over `horizon`; `eta` is chosen by a pilot where it is not set; paths are resampled
+    where the relative effective size falls below `resample_below`, and moved `num_moves` times at the end; `chunk`
+    paths at a time. A result that is not to be trusted is replaced by that of `fallback`. `batch` is the number of
+    cases in a mini-batch of `sgld`. `predictive` says whether draws of `laplace` go through the model or through its
+    linearisation at the mode.
+    """
+
+    num: Annotated[int, Field(ge=2)] = 1024
+    num_steps: Count = 128
+    horizon: Positive = 2.0
+    eta: Annotated[float, Field(ge=0)] | None = None
+    resample_below: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    num_moves: Annotated[int, Field(ge=0)] = 0
+    chunk: Count | None = None
+    fallback: Literal["none", "smc"] = "none"
+    num_chains: Count = 32
+    num_warmup: Count = 300
+    num_islands: Count = 4
+    num_iterations: Count = 1000
+    num_members: Count = 64
+    batch: Count | None = None
+    predictive: Literal["sampled", "linearised"] = "linearised"
+
+
 class MLEConfig(Section):
     """The point estimate that training starts from."""
 
@@ -162,6 +194,7 @@ class Config(Section):
     stochastic: Literal["all", "last_layer", "none", "function"] = "all"  # a function comes from Python only
     rest: Literal["fixed", "refit"] = "fixed"
     seed: Annotated[int, Field(ge=0)] = 0
+    budget: Positive | None = None  # seconds that the fit may take; what then is not done is said
     precision: Literal["float32", "float64"] = "float32"
     scaling: Literal["none", "standardise", "common"] = "standardise"  # common: one scale for all outputs
     model: ModelConfig = ModelConfig()
@@ -170,9 +203,36 @@ class Config(Section):
     population: PopulationConfig = PopulationConfig()
     tempered: TemperedConfig = TemperedConfig()
     sampler: SamplerConfig = SamplerConfig()
+    draws: DrawsConfig = DrawsConfig()
     mle: MLEConfig = MLEConfig()
     training: TrainingConfig = TrainingConfig()
     predict: PredictConfig = PredictConfig()
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the method makes draws, rather than training a law of the weights."""
+        return self.method in DRAWN_METHODS
+
+    @property
+    def is_linearised(self) -> bool:
+        """Whether predictions are those of the model's linearisation at the mode."""
+        return self.method == "laplace" and self.draws.predictive == "linearised"
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_drawn(self) -> "Config":
+        if self.is_drawn and self.target == "population":
+            raise ValueError(
+                f"method {self.method} draws from a posterior and needs a likelihood; got target='population', which "
+                "compares distributions; use target='posterior' or 'tempered', or a method that is trained: langevin, "
+                "bottleneck or gaussian-full"
+            )
+        if self.is_drawn and (self.rest == "refit" or self.stochastic == "none"):
+            raise ValueError(
+                f"method {self.method} draws the stochastic weights and leaves the others; got "
+                f"stochastic={self.stochastic!r} and rest={self.rest!r}; set rest='fixed', and stochastic='all' or "
+                "'last_layer'"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _go_together(self) -> "Config":
@@ -281,6 +341,17 @@ _SAMPLER_OPTIONS = {
     "gaussian-diagonal": "estimator",
     "gaussian-lowrank": "estimator rank",
 }
+_DRAWS_OPTIONS = {
+    "guided": "num num_steps horizon eta resample_below num_moves chunk fallback num_islands",
+    "nuts": "num num_chains num_warmup",
+    "smc": "num num_islands",
+    "sgld": "num num_chains num_iterations batch",
+    "svgd": "num num_iterations",
+    "pathfinder": "num",
+    "laplace": "num predictive",
+    "ensemble": "num_members",
+    "map": "",
+}
 
 
 def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -288,8 +359,13 @@ def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[
     asked: dict[str, Any] = {}
     for layer in layers:
         asked = merge(asked, layer)
-    used = _SAMPLER_OPTIONS[config.method].split()
-    idle = [(f"sampler.{key}", f"method {config.method}") for key in asked.get("sampler", {}) if key not in used]
+    why = f"method {config.method}"
+    used = _SAMPLER_OPTIONS.get(config.method, "").split()
+    idle = [(f"sampler.{key}", why) for key in asked.get("sampler", {}) if key not in used]
+    used = _DRAWS_OPTIONS.get(config.method, "").split()
+    idle += [(f"draws.{key}", why) for key in asked.get("draws", {}) if key not in used]
+    if config.is_drawn:
+        idle += [(f"training.{key}", why) for key in asked.get("training", {})]
     for section in ("population", "tempered"):
         if config.target != section:
             idle += [(f"{section}.{key}", f"target {config.target}") for key in asked.get(section, {})]

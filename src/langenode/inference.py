@@ -124,8 +124,12 @@ def train(
     validation: View | None = None,
     state: TrainState | None = None,
     on_block: Callable[[TrainState, Progress, Problem], None] | None = None,
+    budget: float | None = None,
 ) -> FitResult:
-    """Train the posterior of a problem (Algorithm 1, lines 2 to 8). Pass an earlier `state` to go on from there."""
+    """Train the posterior of a problem (Algorithm 1, lines 2 to 8). Pass an earlier `state` to go on from there.
+
+    After `budget` seconds training ends with its block, if it has not ended before.
+    """
     _check(problem, settings)
     _, static = eqx.partition(problem, _trained(problem, settings))
     if state is None:
@@ -139,6 +143,8 @@ def train(
         if on_block is not None:
             seconds = time.perf_counter() - begin
             on_block(state, _progress(state, settings, seconds), eqx.combine(state.averaged, static))
+        if budget is not None and time.perf_counter() - begin > budget:
+            break
     chosen = state.best if settings.patience > 0 and validation is not None else state.averaged
     return FitResult(eqx.combine(chosen, static), state, time.perf_counter() - begin)
 

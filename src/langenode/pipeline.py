@@ -19,13 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version, assembly, evaluation, fitfile, metrics, report, runfiles, verdict
+from langenode import _version, assembly, evaluation, fitfile, fits, metrics, report, runfiles, sampling, verdict
 from langenode.assembly import Prepared
 from langenode.config import Config, ConfigError, merge, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Companion, Drawing, Experiment, Results, Splits
 from langenode.experiments.own import has_replicates
-from langenode.inference import FitResult, TrainState, initial_state, train
+from langenode.fits import Solved
+from langenode.inference import TrainState, initial_state, train
 from langenode.predictive import Prediction, Rule, observable, predict, sample_weights
 from langenode.problem import Problem
 from langenode.progress import Reporter
@@ -98,26 +99,23 @@ class Run:
         self._record(simulate=time.perf_counter() - begin)
 
     def fit(self) -> None:
-        """Maximum likelihood, then Algorithm 1; and the same for the companions of the figures, if there are any."""
+        """Maximum likelihood, then the method; and the same for the companions of the figures, if there are any."""
         splits = self.splits()
         scaling = assembly.new_scaling(self.config, splits.train)
         data = assembly.prepare(self.config, scaling, splits.train, splits.validation)
         model = self._mle(data)
         if self.config.method != "paper":  # whose scales are the paper's, on purpose
             assembly.warn_of_scales(self.config, data.train)
-        result = self._train(self.config, model, data, scaling, checkpoint=self.folder.checkpoint)
+        result = self._solve(self.config, model, data, scaling, checkpoint=self.folder.checkpoint)
         for name, config in self.experiment.companions(self.config).items():
-            other = self._train(config, model, data, scaling, checkpoint=None)
+            other = self._solve(config, model, data, scaling, checkpoint=None)
             header = self._header(other, scaling, data.train, np.ones(data.train.num_outputs))
-            write_bytes(self.folder.companion(name), assembly.fit_bytes(other.problem, config, header))
-        rows = np.asarray(result.state.history)[: int(result.state.step)]
-        runfiles.write_history(
-            self.folder.history, rows, np.asarray(result.state.validation), self.config.training.block
-        )
+            write_bytes(self.folder.companion(name), fits.fit_bytes(other.problem, config, header))
+        runfiles.write_history(self.folder.history, result.history, result.validation, self.config.training.block)
         self._record(fit=result.seconds)
         factor = assembly.calibrated_noise_factor(self.config, result.problem, data)
         header = self._header(result, scaling, data.train, factor)
-        write_bytes(self.folder.fit, assembly.fit_bytes(result.problem, self.config, header))
+        write_bytes(self.folder.fit, fits.fit_bytes(result.problem, self.config, header))
         self.folder.checkpoint.unlink(missing_ok=True)
 
     def predict(self) -> None:
@@ -135,9 +133,13 @@ class Run:
         begin = time.perf_counter()
         results = self._results()
         found = evaluation.common_metrics(results, self.keys)
-        found["training"] = evaluation.training_state(results.history, self._fit_header()["training"])
+        header = self._fit_header()
+        if "training" in header:
+            found["training"] = evaluation.training_state(results.history, header["training"])
         found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
-        if self.config.target != "population":
+        if "sampling" in header:
+            found["posterior"] = header["sampling"]
+        elif self.config.target != "population":
             found["posterior"] = self._posterior_diagnostics(results)
         results = results._replace(metrics=found)
         found |= self.experiment.metrics(results)
@@ -161,7 +163,7 @@ class Run:
 
     def problem(self) -> Problem:
         """The fitted problem."""
-        return assembly.read_fit(self.folder.fit, self.config, assembly.untrained(self.experiment, self.config))
+        return fits.read_fit(self.folder.fit, self.config, assembly.untrained(self.experiment, self.config))
 
     def rule(self) -> Rule:
         """How the fit predicts."""
@@ -189,11 +191,20 @@ class Run:
         self.config = choice.config
         return choice.model
 
-    def _train(
-        self, config: Any, model: Any, data: Prepared, scaling: Scaling, *, checkpoint: Path | None
-    ) -> FitResult:
-        """Algorithm 1; with a checkpoint it is shown, stored on the way and can be resumed."""
+    def _solve(self, config: Any, model: Any, data: Prepared, scaling: Scaling, *, checkpoint: Path | None) -> Solved:
         problem = assembly.assemble(config, model, data.train, scaling)
+        if not config.is_drawn:
+            return self._train(config, problem, data, scaling, checkpoint)
+        self.reporter.say(f"{config.method}, {config.target}: drawing {problem.partition.dim} weights")
+        drawn = sampling.draw(config, problem, data.train, key=self.keys.training)
+        for line in sampling.warnings(drawn.record):
+            self.reporter.say(f"warning: {line}")
+        return Solved.drawn(drawn)
+
+    def _train(
+        self, config: Any, problem: Problem, data: Prepared, scaling: Scaling, checkpoint: Path | None
+    ) -> Solved:
+        """Algorithm 1; with a checkpoint it is shown, stored on the way and can be resumed."""
         settings = assembly.train_settings(config)
         train_view, validation_view = assembly.training_views(config, problem, data)
         state = None
@@ -203,7 +214,7 @@ class Run:
         watch = None if checkpoint is None else _Watch(self, data.train, scaling, checkpoint)
         title = f"{config.method}, {config.target}"
         with contextlib.nullcontext() if checkpoint is None else self.reporter.training(title):
-            return train(
+            result = train(
                 problem,
                 train_view,
                 settings,
@@ -211,7 +222,9 @@ class Run:
                 validation=validation_view,
                 state=state,
                 on_block=watch,
+                budget=config.budget,
             )
+        return Solved.trained(result, settings.num_updates)
 
     def _predict(self, problem: Problem, data: Dataset, num_samples: int, key: Any) -> Prediction:
         return predict(problem, data, num_samples, self.rule(), key=key)
@@ -224,15 +237,9 @@ class Run:
         num = self.config.predict.num_weights
         return evaluation.posterior_diagnostics(results.problem, noise, data.train, num, key=self.keys.evaluation)
 
-    def _header(self, result: FitResult, scaling: Scaling, train: Dataset, factor: np.ndarray) -> dict[str, Any]:
-        state = result.state
-        training = {
-            "updates": int(state.step),
-            "asked": self.config.training.num_updates,
-            "skipped": int(state.skipped),
-        }
+    def _header(self, result: Solved, scaling: Scaling, train: Dataset, factor: np.ndarray) -> dict[str, Any]:
         names, columns = (train.input_names, train.output_names), self._read_provenance().get("columns", {})
-        return assembly.fit_header(scaling, factor, *names, columns) | {"training": training}
+        return fits.fit_header(scaling, factor, *names, columns) | result.record
 
     def _draw(self, drawings: Mapping[str, Drawing]) -> None:
         """The figures, and an index with the words beside them."""
@@ -286,7 +293,7 @@ class Run:
         found, options, key = {}, self.config.predict, self.keys.evaluation
         for name, config in self.experiment.companions(self.config).items():
             path = self.folder.companion(name)
-            other = assembly.read_fit(path, config, assembly.untrained(self.experiment, config))
+            other = fits.read_fit(path, config, assembly.untrained(self.experiment, config))
             predictions = self._predict(other, test, options.num_samples, key).outputs
             weights = np.asarray(sample_weights(other.posterior, options.num_weights, key=key))
             found[name] = Companion(predictions, weights)

@@ -14,7 +14,7 @@ import numpy as np
 from langenode._types import Array, Bool, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset
 from langenode.likelihood import Likelihood
-from langenode.models import has_own_noise
+from langenode.models import Linearised, has_own_noise
 from langenode.observing import observe
 from langenode.partition import Partition
 from langenode.posteriors import AbstractPosterior, AbstractVariational, Draw, cast
@@ -65,6 +65,23 @@ class Problem(eqx.Module):
                 f"target={self.target.name!r} needs a sampler whose weights have a density; a bottleneck has none; "
                 "use target='population', or method 'langevin' or 'gaussian-full'"
             )
+
+
+def linearised(problem: Problem, weights: Float[Array, " dim"]) -> Problem:
+    """The problem with its model linearised about `weights`; the stochastic weights keep their names."""
+    partition, offset = problem.partition, len(jax.tree.leaves(problem.model))
+    model = Linearised.about(partition.combine(problem.model, weights))
+    places = tuple(place + offset for place in partition.positions)  # in the second of two copies
+    moved = Partition(places, partition.shapes, partition.leaf_names)
+    return Problem(model, moved, problem.prior, problem.likelihood, problem.target, problem.posterior)
+
+
+def plain_positions(problem: Problem) -> tuple[int, ...]:
+    """The places of the stochastic weights in the model as it was built, before a linearisation."""
+    if not isinstance(problem.model, Linearised):
+        return problem.partition.positions
+    offset = len(jax.tree.leaves(problem.model.at))
+    return tuple(place - offset for place in problem.partition.positions)
 
 
 def simulate(

@@ -53,8 +53,11 @@ def write_history(path: Path, rows: np.ndarray, validation: np.ndarray, block: i
 
 def read_history(path: Path) -> dict[str, np.ndarray]:
     """The columns of the history."""
+    columns = ("loss", "data", "kl", "validation")
+    if len(path.read_text().splitlines()) < 2:  # nothing was trained
+        return {name: np.zeros(0) for name in columns}
     table = np.genfromtxt(path, delimiter=",", names=True)
-    return {name: np.atleast_1d(table[name]) for name in ("loss", "data", "kl", "validation")}
+    return {name: np.atleast_1d(table[name]) for name in columns}
 
 
 def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:

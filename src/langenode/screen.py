@@ -158,17 +158,33 @@ def _weight_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [*rows, ("correlation of W and b", f"{found['weights']['corr']:.4f}", f"drawn {drawn['corr']:.4f}")]
 
 
+# Diagnostics of a sampler, as far as it has them: how they are called, written and commented.
+_DIAGNOSTICS = {
+    "elbo": ("ELBO", ".4f", ""),
+    "log_evidence": ("log-evidence", ".4f", ""),
+    "relative_ess": ("relative ESS", ".4f", ""),
+    "ancestors": ("surviving ancestors", ".3f", "share of the paths"),
+    "k_hat": ("k-hat", ".2f", "trust below 0.7"),
+    "r_hat": ("R-hat", ".3f", "trust below 1.05"),
+    "ess": ("effective draws", ".0f", "of the worst weight"),
+    "divergences": ("divergences", "d", ""),
+    "acceptance": ("acceptance", ".2f", ""),
+    "num_evaluations": ("runs of the model on all data", "d", ""),
+}
+
+
 def _diagnostic_rows(diagnostics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    if not diagnostics:
-        return []
-    ess, k_hat = diagnostics["relative_ess"], diagnostics["k_hat"]
-    rows = [
-        ("ELBO", f"{diagnostics['elbo']:.4f}", f"s.e. {diagnostics['elbo_se']:.1g}"),
-        ("log-evidence", f"{diagnostics['log_evidence']:.4f}", f"s.e. {diagnostics['log_evidence_se']:.1g}"),
-        ("relative ESS", f"{ess:.4f}", ""),
-    ]
-    # Above 0.95 there is no tail to speak of, and k-hat says nothing.
-    return rows if ess > 0.95 or k_hat is None else [*rows, ("k-hat", f"{k_hat:.2f}", "trust below 0.7")]
+    rows = []
+    for key, (label, style, beside) in _DIAGNOSTICS.items():
+        value = diagnostics.get(key)
+        # Of weights that are nearly equal there is no tail to speak of, and k-hat says nothing.
+        if value is None or (key == "k_hat" and (diagnostics.get("relative_ess") or 0.0) > 0.95):
+            continue
+        error = diagnostics.get(f"{key}_se")
+        rows.append((label, format(value, style), beside if error is None else f"s.e. {error:.1g}"))
+    if "reason" in diagnostics:
+        rows.append((f"draws of {diagnostics['method']}", str(diagnostics["num_draws"]), diagnostics["reason"]))
+    return rows
 
 
 def _number(value: Any) -> str:

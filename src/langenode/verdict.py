@@ -100,6 +100,8 @@ def _between(value: float, good: tuple[float, float], poor: tuple[float, float])
 def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
     """How well the sampler's law matches its target: a poor match makes bands approximate, not useless."""
     found = metrics.get("posterior") or {}
+    if "is_trusted" in found:
+        return [_draws(found)]
     ess, k_hat = found.get("relative_ess"), found.get("k_hat")
     if ess is None:
         return []
@@ -112,6 +114,20 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
         says = "" if passed else f"Their tail is heavy (k-hat {k_hat:.2f})."
         checks.append(Check("k-hat", f"{k_hat:.2f}", f"below {GOOD_K_HAT:g}", passed, says))
     return checks
+
+
+def _draws(found: Mapping[str, Any]) -> Check:
+    """What a method that draws says of itself. One that cannot check itself gets no more than a reservation."""
+    method, is_checked = found["method"], not found["reason"].startswith("not checked")
+    passed = (True if is_checked else None) if found["is_trusted"] else False
+    says = f"The draws of {method} pass its own checks." if passed else ""
+    if passed is False:
+        says = f"The draws of {method} fail its own checks: {found['reason']}."
+    if passed is None:
+        says = f"{method} cannot tell how far its draws are from the posterior."
+    if "replaced" in found:
+        says += f" They take the place of those of {found['replaced']}, which were not to be trusted."
+    return Check(f"draws of {method}", found["reason"], "trusted by the method's own diagnostics", passed, says.strip())
 
 
 def _training(metrics: Mapping[str, Any]) -> Check | None:

@@ -5,7 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-METHODS = ("langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank")
+# Those of `config`, which is not imported for the sake of a help page.
+TRAINED = ("langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank")
+DRAWN = ("guided", "nuts", "smc", "sgld", "svgd", "pathfinder", "laplace", "ensemble", "map")
+METHODS = (*TRAINED, *DRAWN)
 
 
 def _among(*words: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config
+from langenode.config import DRAWN_METHODS, Config
 from langenode.data import Dataset
 from langenode.predictive import Rule
 from langenode.problem import Problem
@@ -57,7 +57,9 @@ class Drawing(NamedTuple):
 
 
 def population_unless_papers(method: str) -> str:
-    """The paper's method keeps the paper's likelihood unless told otherwise; all demonstrations mean a population."""
+    """All demonstrations mean a population; but the paper's method keeps its likelihood, and draws need one."""
+    if method in DRAWN_METHODS:
+        return "posterior"
     return "tempered" if method == "paper" else "population"
 
 

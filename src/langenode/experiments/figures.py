@@ -144,8 +144,12 @@ def dependence(results: Results, num_samples: int) -> Drawing:
     return Drawing(figure, "Dependence between weights", caption, alt, numbers)
 
 
-def loss(results: Results) -> Drawing:
-    """The training history."""
+def training(results: Results) -> dict[str, Drawing]:
+    """The history of the loss, where something was trained."""
+    return {"loss": _loss(results)} if "training" in results.metrics else {}
+
+
+def _loss(results: Results) -> Drawing:
     from langenode import plots
 
     training = results.metrics["training"]

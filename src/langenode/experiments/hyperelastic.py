@@ -97,7 +97,7 @@ def variant(config: HyperelasticConfig) -> str | None:
 def companions(config: HyperelasticConfig) -> dict[str, HyperelasticConfig]:
     """The other two ways, for the paper's comparison."""
     mine = variant(config)
-    if mine is None or config.method == "paper":
+    if mine is None or config.method == "paper" or config.is_drawn:
         return {}
     return {
         name: config.model_copy(
@@ -145,7 +145,7 @@ def figures(results: Results) -> dict[str, Drawing]:
     made = composite.figures(results, ways)
     if results.problem.partition.dim > 1:
         made["dependence"] = shared.dependence(results, 512)
-    return made | {"loss": shared.loss(results)}
+    return made | shared.training(results)
 
 
 EXPERIMENT = Experiment(

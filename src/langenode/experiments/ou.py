@@ -136,7 +136,7 @@ def figures(results: Results) -> dict[str, Drawing]:
         made["w1"] = _w1_convergence(results)
     if hasattr(results.problem.posterior, "path"):
         made["weight_paths"] = shared.weight_paths(results, ("W", "b") if is_two_weight_law(config) else None)
-    return made | {"loss": shared.loss(results)}
+    return made | shared.training(results)
 
 
 def _density(results: Results) -> Drawing:

@@ -261,8 +261,7 @@ def figures(results: Results) -> dict[str, Drawing]:
         "bands": shared.bands(results),
         "parity": shared.parity(results, results.metrics["rmse_over_std"]),
         "calibration": shared.calibration(results),
-        "loss": shared.loss(results),
-    }
+    } | shared.training(results)
 
 
 EXPERIMENT = Experiment(

@@ -183,7 +183,7 @@ def figures(results: Results) -> dict[str, Drawing]:
         made["dependence"] = shared.dependence(results, NUM_DEPENDENCE_SAMPLES)
     if hasattr(results.problem.posterior, "path"):
         made["weight_paths"] = shared.weight_paths(results)
-    return made | {"loss": shared.loss(results)}
+    return made | shared.training(results)
 
 
 def _panels(results: Results) -> dict[str, np.ndarray]:

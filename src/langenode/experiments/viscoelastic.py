@@ -155,7 +155,7 @@ def figures(results: Results) -> dict[str, Drawing]:
     made = composite.figures(results, parts)
     if results.problem.partition.dim > 1:
         made["dependence"] = _dependence(results)
-    return made | {"loss": shared.loss(results)}
+    return made | shared.training(results)
 
 
 def _dependence(results: Results) -> Drawing:

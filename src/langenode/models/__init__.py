@@ -1,6 +1,7 @@
 """Models of evolving processes: `model(times, inputs, initial, key=None) -> outputs`."""
 
 from langenode.models.generic import generic_model
+from langenode.models.linearised import Linearised
 from langenode.models.material import (
     InternalVariableLaw,
     PotentialStress,
@@ -19,6 +20,7 @@ __all__ = [
     "ConvexMLP",
     "Heun",
     "InternalVariableLaw",
+    "Linearised",
     "NeuralODE",
     "NeuralSDE",
     "OnConcatenation",

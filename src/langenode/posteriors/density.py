@@ -44,10 +44,12 @@ class Sampled(NamedTuple):
 
     `diagnostics` hold plain numbers under common names, where a method has them: `log_evidence`, `log_evidence_se`,
     `relative_ess`, `ancestors`, `k_hat`, `r_hat`, `ess`, `divergences`, `acceptance`, and `num_evaluations`: how often
-    the model was run on all data, a gradient counting as one and a Jacobian as its rows or columns.
+    the model was run on all data, a gradient counting as one and a Jacobian as its rows or columns. `centre` is the
+    mode of an approximation about it.
     """
 
     draws: Float[Array, "sample dim"]
     log_weights: Float[Array, " sample"]
     diagnostics: Mapping[str, Any]
     trust: Trust
+    centre: Float[Array, " dim"] | None = None
