@@ -20,6 +20,7 @@ from langenode.likelihood import Likelihood
 from langenode.models import has_own_noise
 from langenode.partition import Partition
 from langenode.posteriors import Reference
+from langenode.posteriors.gaussnewton import has_forward_mode
 from langenode.priors import GaussianPrior
 
 # Above this many weights the Laplace covariance is kept as its diagonal.
@@ -211,22 +212,13 @@ def trajectory_jacobians(
     def one(times, inputs, initial):
         # Forward mode costs one pass a weight, reverse mode one a cell: take the fewer.
         cells = times.shape[0] * batch.outputs.shape[-1]
-        is_forward = weights.shape[0] <= cells and _has_forward_mode(outputs, weights, times, inputs, initial)
+        is_forward = weights.shape[0] <= cells and has_forward_mode(outputs, weights, times, inputs, initial)
         derivative = jax.jacfwd(outputs) if is_forward else jax.jacrev(outputs)
         return outputs(weights, times, inputs, initial), derivative(weights, times, inputs, initial)
 
     fitted, jacobian = jax.vmap(one)(batch.times, batch.inputs, batch.initial)
     residual = jnp.where(batch.mask, batch.outputs - fitted, 0.0)
     return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)
-
-
-def _has_forward_mode(function: Callable, *arguments: Any) -> bool:
-    """Whether a function can be differentiated forwards: an adaptive solver's checkpoints go backwards only."""
-    try:
-        jax.eval_shape(jax.jacfwd(function), *arguments)
-    except TypeError:
-        return False
-    return True
 
 
 def population_reference(

@@ -9,7 +9,7 @@ All that is needed of C is a Cholesky factor of `I + k J'J` (weights) or of `I +
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,11 +80,28 @@ def smaller_form(num_cells: int, dim: int) -> Form:
     return "weights" if dim <= num_cells else "data"
 
 
+def has_forward_mode(function: Callable, *arguments: Any) -> bool:
+    """Whether a function can be differentiated forwards: an adaptive solver's checkpoints go backwards only."""
+    try:
+        jax.eval_shape(jax.jacfwd(function), *arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def jacobian_at(residual: Residual, x: Float[Array, " dim"], form: Form) -> Float[Array, "cells dim"]:
+    """The predictions' derivatives, by weight in the weights' form (where a model can), else by cell.
+
+    A Jacobian that is not finite (a solution that blew up) counts as 0.
+    """
+    is_forward = form == "weights" and has_forward_mode(residual, x)
+    jacobian = -(jax.jacfwd(residual) if is_forward else jax.jacrev(residual))(x)
+    return jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0)
+
+
 def linearise(residual: Residual, x: Float[Array, " dim"], form: Form) -> Curvature:
-    """The curvature of the sum of squares at x. A Jacobian that is not finite (a solution that blew up) counts as 0."""
-    derivative = jax.jacfwd(residual) if form == "weights" else jax.jacrev(residual)
-    jacobian = -derivative(x)
-    jacobian = jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0)
+    """The curvature of the sum of squares at x."""
+    jacobian = jacobian_at(residual, x, form)
     if form == "weights":
         return Curvature(jacobian.T @ jacobian, None)
     return Curvature(jacobian @ jacobian.T, jacobian)

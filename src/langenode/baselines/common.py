@@ -1,0 +1,94 @@
+"""What all methods share: the library they need, safe log densities and gradients, plain and finite results."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float
+from langenode.posteriors import Density, Sampled, Trust
+
+# A likelihood below this is that of a model without a number; finite, so that a power of zero makes it one.
+LOWEST_LOG_LIKELIHOOD = -1e30
+# Gradients in whitened coordinates are about sqrt(dim) long; this many times that is no longer the posterior.
+LONGEST_GRADIENT = 10.0
+
+
+def library(method: str) -> Any:
+    """The blackjax package, or the one error that says how to get it."""
+    try:
+        import blackjax
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"method {method} needs the blackjax package; it is not installed; pip install 'langenode[baselines]'",
+            name="blackjax",
+        ) from error
+    return blackjax
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse a size below one."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be 1 or more; got {size}; raise it")
+
+
+def log_density_of(density: Density) -> Callable[[Array], Array]:
+    """The log posterior in the density's own precision, whatever a library hands in."""
+    return lambda z: density.log_posterior(z.astype(density.dtype))
+
+
+def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Array]:
+    """A gradient of bounded length, the prior's where the model gives no number; and whether it was changed.
+
+    A method without rejection cannot come back from one wild step.
+    """
+    is_finite = jnp.all(jnp.isfinite(gradient))
+    gradient = jnp.where(is_finite, gradient, -u)
+    limit = LONGEST_GRADIENT * math.sqrt(u.shape[0])
+    length = jnp.sqrt(jnp.sum(gradient**2))
+    return gradient * jnp.minimum(1.0, limit / jnp.maximum(length, 1e-30)), (length > limit) | ~is_finite
+
+
+def unchecked(method: str) -> Trust:
+    """The verdict of a method that cannot judge itself: not known to have failed."""
+    return Trust(True, f"not checked: {method} has no diagnostic of its own")
+
+
+def finish(
+    method: str,
+    density: Density,
+    draws: Float[Array, "sample dim"],
+    log_weights: Float[Array, " sample"] | None,
+    diagnostics: Mapping[str, Any],
+    trust: Trust,
+) -> Sampled:
+    """The result without draws that are not finite; numbers that are not are left out of the diagnostics."""
+    draws = jnp.asarray(draws, density.dtype)
+    log_weights = jnp.zeros(len(draws), density.dtype) if log_weights is None else log_weights
+    values = evaluate(density, draws)
+    is_fine = np.all(np.isfinite(np.asarray(draws)), axis=1) & np.isfinite(np.asarray(values))
+    if not np.any(is_fine & np.isfinite(np.asarray(log_weights))):
+        raise ValueError(
+            f"method {method} must find draws with a finite posterior; it found none of {len(draws)}; check that the "
+            "model gives numbers under the prior, or use more draws"
+        )
+    num_dropped = int(np.sum(~is_fine))
+    found = {name: _plain(value) for name, value in {**diagnostics, "dropped": num_dropped}.items()}
+    found = {name: value for name, value in found.items() if math.isfinite(value)}
+    return Sampled(draws[is_fine], jnp.asarray(log_weights, density.dtype)[is_fine], found, trust)
+
+
+def _plain(value: Any) -> bool | int | float:
+    value = np.asarray(value).item()
+    return value if isinstance(value, bool | int) else float(value)
+
+
+@eqx.filter_jit
+def evaluate(density: Density, draws: Float[Array, "sample dim"]) -> Float[Array, " sample"]:
+    """The log posterior of every draw."""
+    return jax.vmap(density.log_posterior)(draws)

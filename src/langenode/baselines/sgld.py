@@ -1,0 +1,110 @@
+"""Stochastic gradient Langevin dynamics (blackjax), in the coordinates of Laplace's approximation.
+
+`u <- u + e g(u) + sqrt(2 e) n` with g an estimate of the gradient of the log posterior. Nothing is ever rejected: the
+step size e biases the law (a normal one of variance one gets `1/(1 - e/2)`), and the noise of minibatches adds to it.
+"""
+
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.baselines.common import bounded_gradient, check_sizes, finish, library
+from langenode.baselines.laplace import LaplaceFit, laplace_fit
+from langenode.posteriors import Density, Sampled, Trust
+
+LARGEST_R_HAT = 1.1
+
+
+def sgld(
+    density: Density,
+    *,
+    key: PRNGKeyArray,
+    num_chains: int = 64,
+    num_warmup: int = 200,
+    num_draws: int = 1024,
+    thinning: int = 20,
+    step_size: float = 0.05,
+    budget: float | None = None,
+) -> Sampled:
+    """Draws of many chains at a constant step, from draws of Laplace's law; one draw every `thinning` steps.
+
+    Gradients come from minibatches where the density has them, else from all data. `budget` is in seconds; at least
+    one draw a chain is made.
+    """
+    library("sgld")
+    check_sizes(num_chains=num_chains - 1, num_draws=num_draws, thinning=thinning)
+    deadline = None if budget is None else time.monotonic() + budget
+    key_fit, key_start, key_run = jax.random.split(key, 3)
+    fit = laplace_fit(density, key=key_fit)
+    u = jax.random.normal(key_start, (num_chains, density.dim), density.dtype)
+    num_warm_blocks, per_chain = -(-num_warmup // thinning), -(-num_draws // num_chains)
+    blocks, num_bounded = [], 0
+    for block in range(num_warm_blocks + per_chain):
+        if block and deadline is not None and time.monotonic() > deadline:
+            break
+        u, count = _block(density, fit, u, thinning, jnp.asarray(step_size, density.dtype), jax.random.fold_in(key_run, block))
+        blocks.append(np.asarray(jax.vmap(fit)(u)))
+        num_bounded += int(count)
+    num_steps = len(blocks) * thinning * num_chains
+    kept = np.stack(blocks[min(num_warm_blocks, len(blocks) - 1) :])
+    found = _diagnose(kept) | {
+        "bounded": num_bounded / num_steps,
+        "stopped": len(blocks) < num_warm_blocks + per_chain,
+        "num_evaluations": fit.num_evaluations + num_steps,
+    }
+    return finish("sgld", density, jnp.asarray(kept.reshape(-1, density.dim)[:num_draws]), None, found, _judge(found))
+
+
+@eqx.filter_jit
+def _block(
+    density: Density, fit: LaplaceFit, u: Float[Array, "chain dim"], num: int, step_size: Array, key: PRNGKeyArray
+) -> tuple[Float[Array, "chain dim"], Array]:
+    """Some steps of every chain, and how many gradients had to be bounded."""
+    import blackjax
+
+    def log_density(u: Array, key: Array) -> Array:
+        z = fit(u)
+        return density.log_prior(z) + (
+            density.log_likelihood(z) if density.minibatch is None else density.minibatch(z, key)
+        )
+
+    kernel = blackjax.sgld.build_kernel()
+
+    def one(u: Array, key: Array) -> tuple[Array, Array]:
+        def step(u: Array, index: Array) -> tuple[Array, Array]:
+            key_noise, key_batch = jax.random.split(jax.random.fold_in(key, index))
+            gradient, is_bounded = bounded_gradient(jax.grad(log_density)(u, key_batch), u)
+            u = kernel(key_noise, u, lambda *_: gradient, None, step_size)
+            return u.astype(density.dtype), is_bounded
+
+        return jax.lax.scan(step, u, jnp.arange(num))
+
+    u, is_bounded = jax.vmap(one)(u, jax.random.split(key, len(u)))
+    return u, jnp.sum(is_bounded)
+
+
+def _diagnose(kept: Float[np.ndarray, "draw chain dim"]) -> dict[str, Any]:
+    import blackjax
+
+    if len(kept) < 4:
+        return {}
+    chains = jnp.swapaxes(jnp.asarray(kept), 0, 1)
+    return {
+        "r_hat": np.max(np.asarray(blackjax.rhat(chains))),
+        "ess": np.min(np.asarray(blackjax.ess_bulk(chains))),
+    }
+
+
+def _judge(found: dict[str, Any]) -> Trust:
+    r_hat = found.get("r_hat", np.nan)
+    figures = f"R-hat {r_hat:.3f}, {100 * found['bounded']:.1f} % of the gradients bounded"
+    if not r_hat <= LARGEST_R_HAT:
+        return Trust(False, f"chains disagree: {figures}; use more draws or a larger step")
+    if found["bounded"] > 0.05:
+        return Trust(False, f"many gradients had to be bounded: {figures}; use a smaller step")
+    return Trust(True, f"{figures}; the bias of the step size is not checked")
