@@ -36,7 +36,7 @@ RANKS = {
         "screen",
         "processes",
     ),
-    5: ("assembly", "sampling", "fits", "api", "newdata", "evaluation", "pipeline", "sweep"),
+    5: ("assembly", "choosing", "sampling", "fits", "api", "newdata", "evaluation", "pipeline", "sweep"),
     6: ("cli",),
     7: ("__init__", "__main__"),
 }
@@ -60,11 +60,12 @@ SIDEWAYS = {
     "comparison": {"runfolder"},
     "report": {"runfolder", "comparison"},
     "fits": {"assembly", "sampling"},
-    "api": {"assembly", "sampling", "fits"},
+    "choosing": {"assembly"},
+    "api": {"assembly", "choosing", "sampling", "fits"},
     "newdata": {"api"},
     "evaluation": {"assembly"},
     "pipeline": {"assembly", "sampling", "fits", "evaluation"},
-    "sweep": {"pipeline"},
+    "sweep": {"choosing", "pipeline"},
 }
 
 # Of the lower ranks, these rooms know only what is named.

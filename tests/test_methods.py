@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from langenode import assembly, fits, sampling
+from langenode.choosing import configure
 from langenode.cli import options
 from langenode.config import DRAWN_METHODS, TRAINED_METHODS, ConfigError
 from langenode.experiments import EXPERIMENTS
 from langenode.inference import train
-from langenode.pipeline import configure
 from langenode.predictive import predict
 
 # Compilation is what these tests cost: few weights, few times, few steps.

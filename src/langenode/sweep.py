@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from langenode import _version, pipeline, plots
+from langenode import _version, choosing, pipeline, plots
 from langenode.comparison import read_metrics
 from langenode.config import ConfigError, merge, parse_overrides, to_toml, unused_options
 from langenode.processes import Ended, num_cores, run_commands
@@ -133,7 +133,7 @@ def _point(experiment: str, base: Mapping[str, Any], values: dict[str, Any], see
     settings = merge(base, {} if seed is None else {"seed": seed})
     for key, value in values.items():
         settings = merge(settings, _nested(key, value))
-    config = pipeline.configure(experiment, [settings])
+    config = choosing.configure(experiment, [settings])
     pipeline.refuse_function(config)
     words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in _flat(settings).items()]
     return Point(_name(values, None if seed is None else config.seed), values, config.seed, config, words)
