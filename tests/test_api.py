@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import langenode as ln
+from langenode import assembly
 from langenode.config import ConfigError
 from langenode.experiments import own
 from langenode.fitfile import FitFileError
+from langenode.whitening import whiten
 
 QUICK = {
     "training": {"num_updates": 30, "num_samples": 8, "block": 10},
@@ -141,6 +143,31 @@ def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     expected = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(found["log_likelihood"]["outputs"][0, :, 0], expected, rtol=1e-5)
     assert np.isfinite(az.loo(found).elpd_loo)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter", "ignore:The inplace keyword")
+def test_arviz_compares_methods_on_their_training_data(generic):
+    import arviz as az
+    import matplotlib.pyplot as plt
+
+    fit, _ = generic
+    assert fit.train is not None
+    sizes = {"draws": {"num": 64}, "noise": {"calibrate": False}}
+    other = ln.fit(fit.train, method="laplace", seed=1, options={**QUICK, **sizes})
+    found = {"langevin": fit.to_arviz(num_samples=64), "laplace": other.to_arviz(num_samples=64)}
+    assert found["laplace"].posterior.attrs["method"] == "laplace"
+    assert np.isfinite(found["laplace"].posterior.attrs["log_evidence"])
+    table = az.compare(found)
+    assert set(table.index) == set(found) and np.isfinite(table["elpd_loo"]).all()
+    az.plot_ppc(found["laplace"], num_pp_samples=8)
+    plt.close("all")
+    # A draw's log-likelihoods sum up to what the fit's own likelihood says, but for the constant of scaled outputs.
+    prepared = assembly.prepare(other.config, other.scaling, other.prepared(fit.train), None)
+    density = whiten(other.problem, prepared.train, float)
+    weights = other.sample(64)
+    own_values = [float(density.log_likelihood(other.problem.prior.to_standard(w))) for w in jnp.asarray(weights)]
+    sums = found["laplace"].log_likelihood["outputs"].sum("outputs_dim_0").to_numpy()[0]
+    np.testing.assert_allclose(np.diff(sums), np.diff(own_values), rtol=1e-3, atol=1e-2)
 
 
 # A user's own model

@@ -53,7 +53,7 @@ SIDEWAYS = {
     "observing": {"targets"},
     "predictive": {"problem"},
     "calibration": {"problem", "predictive"},
-    "inference": {"mle", "problem"},
+    "inference": {"mle", "problem", "whitening"},
     "whitening": {"mle", "problem"},
     "baselines": {"mle", "problem"},
     "runfiles": {"runfolder", "bands"},

@@ -266,7 +266,7 @@ def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature(
     prior = GaussianPrior(partition.flatten(model), jnp.asarray([1.0, 0.5]))
     posterior = langevin(Reference(partition.flatten(model), jnp.asarray([0.3, 0.4])), num_steps=4, key=KEY)
     problem = Problem(model, partition, prior, inferred_noise(), Posterior(), posterior)
-    _, logs = log_weights(problem, view(problem, data, float), 4000, key=KEY)
+    _, logs = log_weights(problem, data, 4000, key=KEY)
     grid = np.stack(np.meshgrid(np.linspace(-3, 4, 700), np.linspace(-4, 2.5, 650), indexing="ij"), -1).reshape(-1, 2)
     residual = data.outputs.reshape(1, -1) - grid[:, :1]
     log_joint = np.sum(-0.5 * (residual / np.exp(grid[:, 1:])) ** 2 - grid[:, 1:] - 0.5 * np.log(2 * np.pi), 1)

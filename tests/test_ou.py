@@ -21,6 +21,8 @@ from langenode.posteriors import cast
 from langenode.predictive import predict, sample_weights
 from langenode.problem import view
 
+POSTERIOR = {"method": "langevin", "target": "posterior", "precision": "float64"}
+
 
 def fitted(*layers) -> Any:
     """The experiment's own road from configuration to fit, in memory."""
@@ -68,8 +70,10 @@ def nuts(log_density, start, *, num_chains, num_draws, key):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("seed", [101, 102, 103])
 def test_the_posterior_of_five_noisy_trajectories_matches_nuts(seed):
-    problem, data, _, keys = fitted({"target": "posterior", "seed": seed, "precision": "float64"})
-    draws, logs = log_weights(problem, data, 4096, key=keys.evaluation)
+    problem, data, splits, keys = fitted(
+        {"method": "langevin", "target": "posterior", "seed": seed, "precision": "float64"}
+    )
+    draws, logs = log_weights(problem, splits.train, 4096, key=keys.evaluation)
     draws, logs = np.asarray(draws), np.asarray(logs)
     reference = np.asarray(
         nuts(log_joint(problem, data), problem.posterior.reference.mean, num_chains=8, num_draws=1500, key=keys.data)
@@ -86,8 +90,10 @@ def test_the_posterior_of_five_noisy_trajectories_matches_nuts(seed):
 
 @pytest.mark.slow
 def test_the_log_evidence_of_the_two_weight_model_equals_quadrature():
-    problem, data, _, keys = fitted({"target": "posterior", "seed": 104, "precision": "float64"})
-    _, logs = log_weights(problem, data, 4096, key=keys.evaluation)
+    problem, data, splits, keys = fitted(
+        {"method": "langevin", "target": "posterior", "seed": 104, "precision": "float64"}
+    )
+    _, logs = log_weights(problem, splits.train, 4096, key=keys.evaluation)
     found = metrics.log_evidence(np.asarray(logs))
     # Integrate in the reference's coordinates, where the posterior is round.
     axis = jnp.linspace(-7.0, 7.0, 141)

@@ -72,7 +72,7 @@ def direct_log_likelihood(problem, data, z):
 def test_log_likelihood_is_the_sum_over_trajectories(kind, target):
     data = data_with_replicates()
     problem = problem_of(noises(data)[kind], target)
-    density = whiten(problem, data, float).density
+    density = whiten(problem, data, float)
     for z in jax.random.normal(KEY, (3, density.dim)):
         np.testing.assert_allclose(
             density.log_likelihood(z), direct_log_likelihood(problem, data, z), rtol=1e-10, atol=1e-10
@@ -82,7 +82,7 @@ def test_log_likelihood_is_the_sum_over_trajectories(kind, target):
 @pytest.mark.parametrize("kind", ["given", "memory"])
 def test_residuals_are_the_log_likelihood_of_gaussian_noise(kind):
     data = data_with_replicates()
-    density = whiten(problem_of(noises(data)[kind], Tempered(3.0)), data, float).density
+    density = whiten(problem_of(noises(data)[kind], Tempered(3.0)), data, float)
     points = jax.random.normal(KEY, (4, density.dim))
     constants = [density.log_likelihood(z) + 0.5 * jnp.sum(density.residual(z) ** 2) for z in points]
     np.testing.assert_allclose(constants, constants[0], rtol=1e-10)
@@ -92,8 +92,8 @@ def test_residuals_of_inferred_noise_have_its_information():
     """At the point fit the residuals' curvature in the log noise is the expected one, 2 a reading."""
     data = data_with_replicates()
     problem = problem_of(inferred_noise(), Posterior())
-    whitened = whiten(problem, data, float)
-    jacobian = jax.jacfwd(whitened.density.residual)(jnp.zeros(problem.partition.dim))
+    density = whiten(problem, data, float)
+    jacobian = jax.jacfwd(density.residual)(jnp.zeros(problem.partition.dim))
     place = problem.partition.names.index("log_noise[0]")
     information = jnp.sum(jacobian[:, place] ** 2) / problem.prior.scale[place] ** 2
     np.testing.assert_allclose(information, 2.0 * data.mask.sum(), rtol=1e-10)
@@ -102,7 +102,7 @@ def test_residuals_of_inferred_noise_have_its_information():
 def test_replicates_are_merged_and_unobserved_cells_left_out():
     data = data_with_replicates()
     problem = problem_of(noises(data)["given"], Posterior())
-    term = whiten(problem, data, float).density.log_likelihood.__self__
+    term = whiten(problem, data, float).log_likelihood.__self__
     assert isinstance(term, GivenNoise)
     assert term.cases.times.shape[0] < NUM
     residual = term.residual(jnp.zeros(problem.partition.dim))
@@ -114,7 +114,7 @@ def test_minibatches_are_unbiased(kind):
     """The mean over all pairs of cases, each as likely, is the whole log-likelihood."""
     data = data_with_replicates(num_starts=NUM)
     problem = problem_of(noises(data)[kind], Tempered(2.0))
-    density = whiten(problem, data, float).density
+    density = whiten(problem, data, float)
     assert NUM >= FEWEST_FOR_MINIBATCH and density.minibatch is not None
     term, z = density.log_likelihood.__self__, jax.random.normal(KEY, (density.dim,))
     pairs = jnp.asarray(list(itertools.combinations(range(NUM), 2)))
@@ -127,17 +127,18 @@ def test_minibatches_are_unbiased(kind):
 def test_weights_are_whitened_by_the_prior():
     data = data_with_replicates()
     problem = problem_of(noises(data)["given"], Posterior())
-    whitened = whiten(problem, data, float)
-    z = jax.random.normal(KEY, (whitened.density.dim,))
-    weights = whitened.model.to_weights(z)
+    density = whiten(problem, data, float)
+    z = jax.random.normal(KEY, (density.dim,))
+    weights = problem.prior.to_weights(z)
+    np.testing.assert_allclose(problem.prior.to_standard(weights), z, rtol=1e-12)
     jacobian = jnp.sum(jnp.log(problem.prior.scale))
-    np.testing.assert_allclose(whitened.density.log_prior(z), problem.prior.log_density(weights) + jacobian, rtol=1e-12)
+    np.testing.assert_allclose(density.log_prior(z), problem.prior.log_density(weights) + jacobian, rtol=1e-12)
 
 
 def test_precision_is_as_asked():
     data = data_with_replicates()
     for kind in ("given", "inferred", "memory"):
-        density = whiten(problem_of(noises(data)[kind], Posterior()), data, jnp.float32).density
+        density = whiten(problem_of(noises(data)[kind], Posterior()), data, jnp.float32)
         z = jnp.zeros(density.dim, jnp.float32)
         assert density.log_posterior(z).dtype == density.residual(z).dtype == jnp.float32
 
@@ -151,6 +152,6 @@ def test_a_population_has_no_likelihood():
 
 def test_inferred_noise_uses_one_row_a_case():
     data = data_with_replicates()
-    term = whiten(problem_of(inferred_noise(), Posterior()), data, float).density.log_likelihood.__self__
+    term = whiten(problem_of(inferred_noise(), Posterior()), data, float).log_likelihood.__self__
     assert isinstance(term, InferredNoise)
     assert float(term.num_replicates.sum()) == data.mask.sum()

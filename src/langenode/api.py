@@ -51,6 +51,7 @@ class Fit:
     history: np.ndarray | None = None  # (update, [loss, data term, KL]); None where it came from a file
     seconds: float | None = None
     diagnostics: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of training or of drawing
+    train: Dataset | None = None  # what it was fitted to; no part of its file
 
     def __repr__(self) -> str:
         asked = f"method={self.config.method!r}, target={self.config.target!r}"
@@ -84,10 +85,12 @@ class Fit:
         write_bytes(Path(path), fits.fit_bytes(self.problem, self.config, header))
 
     def to_arviz(self, data: Dataset | None = None, *, num_samples: int = 1000, seed: int | None = None) -> Any:
-        """An arviz InferenceData: `posterior`, and with `data` also predictions and observations.
+        """An arviz InferenceData: `posterior`, `posterior_predictive` and `observed_data` of the training data.
 
-        For a posterior or tempered fit there is a `log_likelihood` too, a value an observed cell (give the training
-        data for `az.loo`). Weights, and `log_noise` among them, are in the fit's scaled units.
+        For a posterior or tempered fit there is a `log_likelihood` too, a value an observed cell, for `az.loo` and
+        `az.compare`. A fit that was read from a file has no training data: give them, or others, as `data`; without
+        there is the posterior alone. Draws are equally weighted and of one chain; what the method says of itself is in
+        the attributes of `posterior`. Weights, and `log_noise` among them, are in the fit's scaled units.
         """
         try:
             import arviz as az
@@ -96,9 +99,11 @@ class Fit:
         weights = self.sample(num_samples, seed=seed)
         leaves = _by_leaf(self.problem, weights)
         groups: dict[str, Any] = {"posterior": {name: values[None] for name, values in leaves.items()}}
+        data = self.train if data is None else data
         if data is not None:
             groups |= self._arviz_predictions(data, num_samples, seed)
-        return az.from_dict(**groups)
+        said = {key: value if isinstance(value, str) else float(value) for key, value in self.diagnostics.items()}
+        return az.from_dict(**groups, posterior_attrs={"method": self.config.method, **said})
 
     def _arviz_predictions(self, data: Dataset, num_samples: int, seed: int | None) -> dict[str, Any]:
         prediction, noisy, prepared = self._predict(data, num_samples, seed)
@@ -201,11 +206,12 @@ def fit(
     asked = merge(dict(options or {}), {key: value for key, value in named.items() if value is not None})
     if model is None:
         config, _ = _own_config(own.plan(data, asked).layer, asked)
-        data = own.prepare(data, config)
         validation = None if validation is None else own.prepare(validation, config)
-        return _fit(own.EXPERIMENT, config, data, validation, where)
-    experiment, config = _user_experiment(model, data, asked, where)
-    return _fit(experiment, config, data, validation, where)
+        found = _fit(own.EXPERIMENT, config, own.prepare(data, config), validation, where)
+    else:
+        experiment, config = _user_experiment(model, data, asked, where)
+        found = _fit(experiment, config, data, validation, where)
+    return dataclasses.replace(found, train=data)
 
 
 def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[own.OwnConfig, tuple[own.Choice, ...]]:

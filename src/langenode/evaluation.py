@@ -17,7 +17,7 @@ from langenode.inference import FitError, log_weights
 from langenode.likelihood import Likelihood
 from langenode.models import num_parameters
 from langenode.predictive import Prediction, observable, predict, with_noise
-from langenode.problem import Problem, TrajectoryView, view
+from langenode.problem import Problem
 
 MOST_CORRELATED = 16
 # Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
@@ -169,9 +169,7 @@ def posterior_diagnostics(
 ) -> dict[str, Any]:
     """How wrong the sampler says it is: ELBO, log-evidence, relative ESS, k-hat. `train` is scaled."""
     full = Problem(problem.model, problem.partition, problem.prior, noise, problem.target, problem.posterior)
-    data = view(full, train, problem.prior.mean.dtype)
-    assert isinstance(data, TrajectoryView)
-    logs = np.asarray(log_weights(full, data, num_samples, key=key)[1], float)
+    logs = np.asarray(log_weights(full, train, num_samples, key=key)[1], float)
     if not np.isfinite(logs.max()):
         raise FitError(
             "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "

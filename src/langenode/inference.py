@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.posteriors import AbstractVariational, Langevin
-from langenode.problem import Problem, TrajectoryView, View
+from langenode.data import Dataset
+from langenode.posteriors import AbstractVariational, Density, Langevin
+from langenode.problem import Problem, View
+from langenode.whitening import whiten
 
 Rate = float | Callable[[Any], Any]
 # Predicted numbers at a time where no gradient is taken.
@@ -278,19 +280,29 @@ def _progress(state: TrainState, settings: TrainSettings, seconds: float) -> Pro
 
 
 def log_weights(
-    problem: Problem, data: TrajectoryView, num_samples: int, *, key: PRNGKeyArray, chunk: int | None = None
+    problem: Problem, data: Dataset, num_samples: int, *, key: PRNGKeyArray, chunk: int | None = None
 ) -> tuple[Float[Array, "sample dim"], Float[Array, " sample"]]:
     """Draws and their log importance weights: their mean is the ELBO, their log-mean-exp the log-evidence.
 
-    So many draws at a time (`chunk`) that their predictions for all data stay within some 100 MB, unless told.
+    The data are scaled. So many draws at a time (`chunk`) that their predictions stay within some 100 MB, unless told.
     """
-    chunk = max(1, min(256, LARGEST_CHUNK // data.batch.outputs.size)) if chunk is None else chunk
+    density = whiten(problem, data, problem.prior.mean.dtype)
+    assert density.residual is not None
+    num_cells = jax.eval_shape(density.residual, problem.prior.mean).shape[0]
+    chunk = max(1, min(256, LARGEST_CHUNK // max(num_cells, 1))) if chunk is None else chunk
     keys = jax.random.split(key, num_samples)
-    parts = [_weighted_draws(problem, data, keys[i : i + chunk]) for i in range(0, num_samples, chunk)]
+    parts = [_weighted_draws(problem, density, keys[i : i + chunk]) for i in range(0, num_samples, chunk)]
     return jnp.concatenate([w for w, _ in parts]), jnp.concatenate([lw for _, lw in parts])
 
 
 @eqx.filter_jit
-def _weighted_draws(problem: Problem, data: TrajectoryView, keys: Array) -> tuple[Array, Array]:
-    outcomes = jax.vmap(lambda k: data.run(problem, k))(keys)
-    return outcomes.draw.weights, data.log_target(problem, outcomes) - outcomes.draw.log_ratio
+def _weighted_draws(problem: Problem, density: Density, keys: Array) -> tuple[Array, Array]:
+    posterior, prior = problem.posterior, problem.prior
+    assert isinstance(posterior, AbstractVariational)
+
+    def one(key: Array) -> tuple[Array, Array]:
+        draw = posterior.draw(key=key)
+        log_target = density.log_likelihood(prior.to_standard(draw.weights)) + prior.log_density(draw.weights)
+        return draw.weights, log_target - draw.log_reference - draw.log_ratio
+
+    return jax.vmap(one)(keys)

@@ -23,6 +23,14 @@ class GaussianPrior(eqx.Module):
                 f"{self.mean.shape} and {self.scale.shape}; give two vectors of the partition's dim"
             )
 
+    def to_weights(self, z: Float[Array, "*sample dim"]) -> Float[Array, "*sample dim"]:
+        """The weights at a whitened point, in their own precision whatever a library hands in."""
+        return self.mean + self.scale * z.astype(self.mean.dtype)
+
+    def to_standard(self, weights: Float[Array, "*sample dim"]) -> Float[Array, "*sample dim"]:
+        """The whitened point of `weights`: where the prior is N(0, I)."""
+        return (weights - self.mean) / self.scale
+
     def log_density(self, weights: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density at a weight vector."""
         mean, scale = jax.lax.stop_gradient((self.mean, self.scale))

@@ -36,14 +36,14 @@ def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray)
     """Draws of the posterior by the configured method; by `draws.fallback` where those are not to be trusted."""
     begin = time.perf_counter()
     dtype = jnp.dtype(config.precision)
-    density, model = whiten(problem, train, dtype, batch=config.draws.batch)
+    density = whiten(problem, train, dtype, batch=config.draws.batch)
     sampled, method = METHODS[config.method](density, config, key), config.method
     record: dict[str, Any] = {}
     if not sampled.trust.is_trusted and config.method == "guided" and config.draws.fallback != "none":
         record = {"replaced": config.method, "why_replaced": sampled.trust.reason}
         method = config.draws.fallback
         sampled = METHODS[method](density, config, jax.random.fold_in(key, 1))
-    weights = model.to_weights(sampled.draws)
+    weights = problem.prior.to_weights(sampled.draws)
     if not np.all(np.isfinite(np.asarray(weights))):
         raise FitError(
             f"draws of the weights must be finite; some of method {method} are not; scale the data, add solver "
@@ -53,7 +53,7 @@ def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray)
     found = eqx.tree_at(lambda p: p.posterior, problem, posterior)
     if config.is_linearised:
         assert sampled.centre is not None
-        found = linearised(found, model.to_weights(sampled.centre))
+        found = linearised(found, problem.prior.to_weights(sampled.centre))
     record |= {"method": method, "num_draws": len(weights), **sampled.diagnostics}
     record |= {"is_trusted": sampled.trust.is_trusted, "reason": sampled.trust.reason}
     return Drawn(found, record, time.perf_counter() - begin)

@@ -5,7 +5,7 @@ replicates cost as much as one.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,19 +27,15 @@ FEWEST_FOR_MINIBATCH = 16
 
 
 class WhitenedModel(eqx.Module):
-    """The model as a function of whitened weights, `w = mean + scale z`."""
+    """The model as a function of whitened weights."""
 
     model: Any
     partition: Partition
     prior: GaussianPrior
 
-    def to_weights(self, z: Float[Array, "*sample dim"]) -> Float[Array, "*sample dim"]:
-        """The weights at a whitened point, in their own precision whatever a library hands in."""
-        return self.prior.mean + self.prior.scale * z.astype(self.prior.mean.dtype)
-
     def at(self, z: Float[Array, " dim"]) -> Any:
         """The model at a whitened point."""
-        return self.partition.combine(self.model, self.to_weights(z))
+        return self.partition.combine(self.model, self.prior.to_weights(z))
 
     def error(self, z: Float[Array, " dim"], cases: Batch) -> Float[Array, "case time out"]:
         """Observed minus predicted in all cases; zero where nothing was observed."""
@@ -170,17 +166,11 @@ class _Minibatches(eqx.Module):
         return self.term.minibatch(z, jax.random.choice(key, num, (self.size,), replace=False))
 
 
-class WhitenedProblem(NamedTuple):
-    """The density that is sampled, and the way back to the weights."""
-
-    density: Density
-    model: WhitenedModel
-
-
-def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = None) -> WhitenedProblem:
+def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = None) -> Density:
     """The posterior (or tempered posterior) of a problem given data, which are scaled, in whitened coordinates.
 
-    `batch` is the number of cases in a mini-batch; by default a quarter of them, or all where they are few.
+    `prior.to_weights` leads back. `batch` is the number of cases in a mini-batch; by default a quarter of them, or all
+    where they are few.
     """
     if isinstance(problem.target, Population) or problem.likelihood is None:
         raise ValueError(
@@ -193,8 +183,7 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
     num = len(term.cases.times)
     size = max(1, num // 4) if batch is None else min(batch, num)
     minibatch = _Minibatches(term, size) if num >= FEWEST_FOR_MINIBATCH and size < num else None
-    density = Density(term.log_likelihood, term.residual, minibatch, problem.partition.dim, jnp.dtype(dtype))
-    return WhitenedProblem(density, model)
+    return Density(term.log_likelihood, term.residual, minibatch, problem.partition.dim, jnp.dtype(dtype))
 
 
 def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any) -> DataTerm:
