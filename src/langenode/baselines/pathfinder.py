@@ -79,7 +79,7 @@ def _run(
         state, _ = library_pathfinder.approximate(
             key_search,
             log_density,
-            start,
+            start.astype(jnp.result_type(float)),
             num_bound_draws,
             maxiter=num_iterations,
             maxls=MOST_LINE_SEARCH_STEPS,
