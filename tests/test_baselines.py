@@ -367,7 +367,7 @@ def test_starts_are_draws_of_the_prior_where_the_model_gives_numbers():
     starts = np.asarray(prior_starts(density, 64, key=jax.random.key(20)))
     assert np.all(np.abs(starts) <= 1.3) and len(np.unique(starts)) == 64
     modes = find_modes(density, jnp.asarray(starts), num_iterations=20)
-    assert np.all(np.asarray(modes.log_posteriors) >= np.asarray(jax.vmap(density.log_posterior)(starts)))
+    assert np.all(np.asarray(modes.log_posteriors) >= np.asarray(jax.vmap(density.log_posterior)(jnp.asarray(starts))))
 
 
 def test_gradients_are_bounded_and_never_missing():

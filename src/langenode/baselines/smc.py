@@ -112,7 +112,7 @@ def _step(density: Density, options: _Options, islands: _Island, *, key: PRNGKey
 
     def one(island: _Island, key: Array) -> _Island:
         parameters = {"step_size": island.step_size[None], "inverse_mass_matrix": island.covariance[None]}
-        algorithm = adaptive_tempered_smc(
+        algorithm: Any = adaptive_tempered_smc(
             density.log_prior,
             lambda z: _log_likelihood(density, z),
             move,
