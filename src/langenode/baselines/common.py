@@ -40,8 +40,19 @@ def check_sizes(**sizes: int) -> None:
 
 
 def log_density_of(density: Density) -> Callable[[Array], Array]:
-    """The log posterior in the density's own precision, whatever a library hands in."""
-    return lambda z: density.log_posterior(z.astype(density.dtype))
+    """The log posterior computed in the density's precision, taken and given in the default one, as libraries want."""
+    return lambda z: density.log_posterior(z.astype(density.dtype)).astype(jnp.result_type(float))
+
+
+def settle(tree: Any) -> Any:
+    """A state as the library made it, in the default precision and without Python numbers: it compiles once."""
+
+    def one(leaf: Any) -> Array:
+        leaf = jnp.asarray(leaf)
+        is_real = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jax.lax.convert_element_type(leaf, jnp.result_type(float) if is_real else leaf.dtype)
+
+    return jax.tree.map(one, tree)
 
 
 def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Array]:

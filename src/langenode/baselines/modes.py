@@ -79,10 +79,24 @@ def jittered(density: Density, frame: Callable[[Array], Array], *, key: PRNGKeyA
     return candidates[jnp.argmax(values >= values[-1] - 2.0 * density.dim)]
 
 
-@eqx.filter_jit
 def prior_starts(density: Density, num: int, *, key: PRNGKeyArray) -> Float[Array, "start dim"]:
-    """Draws of the prior, each shrunk until the posterior is finite there."""
+    """Draws of the prior, each shrunk until the posterior is finite there; an error where it never is."""
+    starts = _shrunk_draws(density, num, key)
+    check_prior(density, starts)
+    return starts
 
+
+def check_prior(density: Density, starts: Float[Array, "start dim"]) -> None:
+    """Refuse a model that gives no number at any start."""
+    if not np.any(np.isfinite(np.asarray(evaluate(density, starts)))):
+        raise ValueError(
+            f"the posterior must be finite somewhere under the prior; it is at none of {len(starts)} draws; "
+            "check the model's outputs, or its scaling"
+        )
+
+
+@eqx.filter_jit
+def _shrunk_draws(density: Density, num: int, key: PRNGKeyArray) -> Array:
     def one(key: Array) -> Array:
         shrinks = jnp.asarray(SHRINKS, density.dtype)
         candidates = shrinks[:, None] * jax.random.normal(key, (density.dim,), density.dtype)

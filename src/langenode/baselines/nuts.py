@@ -6,6 +6,7 @@ that a budget of seconds can end them; at least one block of draws is always mad
 """
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,14 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.baselines.common import agreement, check_sizes, describe_r_hat, evaluate, finish, library
+from langenode.baselines.common import (
+    agreement,
+    check_sizes,
+    describe_r_hat,
+    evaluate,
+    finish,
+    library,
+    log_density_of,
+    settle,
+)
 from langenode.baselines.modes import Whitening, find_modes, jittered, local_whitening, passes, prior_starts
-from langenode.posteriors import Density, Sampled, Trust, cast
+from langenode.posteriors import Density, Sampled, Trust
 
 LARGEST_DENSE_METRIC = 100
 FIRST_STEP_SIZE = 0.2
-WARMUP_BLOCK = 25
-DRAWS_BLOCK = 8
+BLOCK = 32  # transitions
 LARGEST_R_HAT = 1.05
 MOST_DIVERGENCES = 0.01  # of all transitions
 
@@ -44,6 +53,11 @@ class _Trace(NamedTuple):
     num_leapfrog: Array
 
 
+class _Run(NamedTuple):
+    trace: _Trace
+    num_leapfrog: int
+
+
 class _Options(NamedTuple):
     thinning: int
     max_doublings: int
@@ -59,29 +73,30 @@ def nuts(
     num_draws: int = 1024,
     thinning: int = 4,
     max_doublings: int = 8,
-    target_acceptance: float = 0.8,
+    target_acceptance: float = 0.9,
     budget: float | None = None,
 ) -> Sampled:
     """Draws of all chains together: every `thinning`-th transition, while the diagnostics read all of them.
 
-    `num_warmup` transitions a chain (in whole blocks of 25) adapt a dense metric up to 100 weights, a diagonal one
+    `num_warmup` transitions a chain (in whole blocks of 32) adapt a dense metric up to 100 weights, a diagonal one
     above. `budget` is in seconds; where it ended the run the diagnostics hold `stopped` and the verdict says so.
     """
     library("nuts")
     check_sizes(num_chains=num_chains - 1, num_draws=num_draws, thinning=thinning, max_doublings=max_doublings)
     deadline = None if budget is None else time.monotonic() + budget
     options = _Options(thinning, max_doublings, target_acceptance)
-    key_start, key_warm, key_draw = jax.random.split(key, 3)
+    key_start, key_run = jax.random.split(key)
     chains, cost = _start(density, num_chains, options, key=key_start)
-    chains, num_warm_leapfrog, is_cut = _warm_up(density, options, chains, num_warmup, deadline, key=key_warm)
     per_chain = -(-num_draws // num_chains)
-    trace, is_stopped = _draw(density, options, chains, per_chain, deadline, key=key_draw)
-    diagnostics = _diagnose(density, trace) | {"stopped": is_cut or is_stopped}
-    diagnostics["num_evaluations"] = cost + num_warm_leapfrog + int(np.sum(trace.num_leapfrog))
+    trace, num_leapfrog = _run(density, options, chains, num_warmup, per_chain, deadline, key=key_run)
+    num = trace.points.shape[1]
+    diagnostics = _diagnose(density, trace) | {
+        "stopped": num < per_chain * thinning,
+        "num_evaluations": cost + num_leapfrog,
+    }
     kept = np.swapaxes(trace.points[:, thinning - 1 :: thinning], 0, 1).reshape(-1, density.dim)
-    return finish(
-        "nuts", density, jnp.asarray(kept[:num_draws]), None, diagnostics, _judge(diagnostics, trace.is_divergent.size)
-    )
+    trust = _judge(diagnostics, num * num_chains)
+    return finish("nuts", density, jnp.asarray(kept[:num_draws]), None, diagnostics, trust)
 
 
 def _start(density: Density, num_chains: int, options: _Options, *, key: PRNGKeyArray) -> tuple[_Chain, int]:
@@ -93,11 +108,6 @@ def _start(density: Density, num_chains: int, options: _Options, *, key: PRNGKey
         modes = find_modes(density, starts)
         starts, is_fine = modes.points, modes.is_sound()
         cost += modes.num_evaluations + num_chains * (passes(density).num + 8)
-    if not np.any(is_fine):
-        raise ValueError(
-            f"nuts must start where the posterior is finite; none of {num_chains} starts is; check that the model "
-            "gives numbers under the prior"
-        )
     starts = starts[np.where(is_fine, np.arange(num_chains), np.resize(np.flatnonzero(is_fine), num_chains))]
     return _make_chains(density, starts, options, jax.random.split(key_jitter, num_chains)), cost
 
@@ -106,15 +116,22 @@ def _start(density: Density, num_chains: int, options: _Options, *, key: PRNGKey
 def _make_chains(density: Density, starts: Array, options: _Options, keys: Array) -> _Chain:
     import blackjax
 
-    init_steps, init_metric = _adaptation(density, options)[0::3]
+    init_steps, _, _, init_metric, _, _ = _adaptation(density, options)
 
     def one(z: Array, key: Array) -> _Chain:
         frame = local_whitening(density, z)
         u = jnp.zeros_like(z) if frame.root is None else jittered(density, frame, key=key)
-        state = blackjax.nuts.init(u, lambda u: density.log_posterior(frame(u)))
-        return cast(_Chain(frame, state, init_steps(FIRST_STEP_SIZE), init_metric(density.dim)), density.dtype)
+        # The library's own numbers are in the default precision, so the state is too.
+        frame, u = settle((frame, u))
+        state = blackjax.nuts.init(u, _log_density(density, frame))
+        return settle(_Chain(frame, state, init_steps(FIRST_STEP_SIZE), init_metric(density.dim)))
 
     return jax.vmap(one)(starts, keys)
+
+
+def _log_density(density: Density, frame: Whitening) -> Callable[[Array], Array]:
+    log_density = log_density_of(density)
+    return lambda u: log_density(frame(u))
 
 
 def _adaptation(density: Density, options: _Options) -> tuple[Any, ...]:
@@ -126,100 +143,80 @@ def _adaptation(density: Density, options: _Options) -> tuple[Any, ...]:
     return (*dual_averaging_adaptation(options.target_acceptance), *mass_matrix_adaptation(is_diagonal))
 
 
-def _warm_up(
-    density: Density, options: _Options, chains: _Chain, num: int, deadline: float | None, *, key: PRNGKeyArray
-) -> tuple[_Chain, int, bool]:
-    """Chains after their warm-up, the leapfrog steps it took, and whether the budget cut it short."""
+def _run(
+    density: Density,
+    options: _Options,
+    chains: _Chain,
+    num_warmup: int,
+    per_chain: int,
+    deadline: float | None,
+    *,
+    key: PRNGKeyArray,
+) -> _Run:
+    """Warm-up and draws in blocks of one program; where time runs out, the draws' first block is still made."""
     from blackjax.adaptation.window_adaptation import build_schedule
 
-    num_blocks, num_leapfrog = -(-num // WARMUP_BLOCK), 0
-    schedule = np.asarray(build_schedule(num_blocks * WARMUP_BLOCK)) if num else np.zeros((0, 2))
-    for block in range(num_blocks):
-        if deadline is not None and time.monotonic() > deadline:
-            return chains, num_leapfrog, True
-        stages = jnp.asarray(schedule[block * WARMUP_BLOCK : (block + 1) * WARMUP_BLOCK], bool)
-        chains, count = _warm_block(density, options, chains, stages, key=jax.random.fold_in(key, block))
-        num_leapfrog += int(count)
-    return chains, num_leapfrog, False
+    num_warm = -(-num_warmup // BLOCK)
+    num_blocks = num_warm + -(-per_chain * options.thinning // BLOCK)
+    stages = np.zeros((num_blocks * BLOCK, 3), bool)  # in a slow window, at its end, adapting
+    if num_warm:
+        stages[: num_warm * BLOCK, :2] = np.asarray(build_schedule(num_warm * BLOCK))
+        stages[: num_warm * BLOCK, 2] = True
+    kept, num_leapfrog, block = [], 0, 0
+    while block < num_blocks:
+        is_late = deadline is not None and time.monotonic() > deadline
+        if is_late and kept:
+            break
+        block = max(block, num_warm) if is_late else block
+        part = jnp.asarray(stages[block * BLOCK : (block + 1) * BLOCK])
+        chains, trace = _block(density, options, chains, part, key=jax.random.fold_in(key, block))
+        num_leapfrog += int(jnp.sum(trace.num_leapfrog))
+        kept += [jax.tree.map(np.asarray, trace)] if block >= num_warm else []
+        block += 1
+    trace = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : per_chain * options.thinning], *kept)
+    return _Run(trace, num_leapfrog)
 
 
 @eqx.filter_jit
-def _warm_block(
+def _block(
     density: Density, options: _Options, chains: _Chain, stages: Array, *, key: PRNGKeyArray
-) -> tuple[_Chain, Array]:
-    """Some transitions of every chain, each followed by its adaptation; the metric is renewed at a window's end."""
+) -> tuple[_Chain, _Trace]:
+    """Some transitions of every chain, adapted in the warm-up; the metric is renewed at a window's end."""
+    import blackjax
+
     init_steps, update_steps, final_steps, _, update_metric, final_metric = _adaptation(density, options)
+    kernel = blackjax.nuts.build_kernel()
 
-    def one(chain: _Chain, key: Array) -> tuple[_Chain, Array]:
-        def step(chain: _Chain, inputs: Any) -> tuple[_Chain, Array]:
-            index, (is_slow, is_end) = inputs
-            state, info = _transition(density, options, chain, jnp.exp(chain.steps.log_step_size), index, key)
-            steps = update_steps(chain.steps, info.acceptance_rate)
-            metric = _choose(is_slow, update_metric(chain.metric, state.position), chain.metric)
-            steps = _choose(is_end, init_steps(final_steps(steps)), steps)
-            metric = _choose(is_end, final_metric(metric), metric)
-            return cast(_Chain(chain.frame, state, steps, metric), density.dtype), info.num_integration_steps
+    def transition(chain: _Chain, is_adapting: Array, key: Array) -> tuple[Any, Any]:
+        # The average means something only some steps after its last reset.
+        is_known = ~is_adapting & (chain.steps.step > 10)
+        step_size = jnp.exp(jnp.where(is_known, chain.steps.log_step_size_avg, chain.steps.log_step_size))
+        log_density, metric = _log_density(density, chain.frame), chain.metric.inverse_mass_matrix
+        return kernel(key, chain.state, log_density, step_size, metric, options.max_doublings)
 
-        return jax.lax.scan(step, chain, (jnp.arange(len(stages)), (stages[:, 0], stages[:, 1])))
+    def adapt(chain: _Chain, acceptance: Array, is_slow: Array, is_end: Array) -> _Chain:
+        steps = update_steps(chain.steps, acceptance)
+        metric = _choose(is_slow, update_metric(chain.metric, chain.state.position), chain.metric)
+        steps = _choose(is_end, init_steps(final_steps(steps)), steps)
+        return chain._replace(steps=steps, metric=_choose(is_end, final_metric(metric), metric))
 
-    chains, counts = jax.vmap(one)(chains, jax.random.split(key, chains.frame.centre.shape[0]))
-    return chains, jnp.sum(counts)
+    def one(chain: _Chain, key: Array) -> tuple[_Chain, _Trace]:
+        def step(chain: _Chain, inputs: tuple[Array, Array]) -> tuple[_Chain, _Trace]:
+            index, (is_slow, is_end, is_adapting) = inputs
+            state, info = transition(chain, is_adapting, jax.random.fold_in(key, index))
+            chain = chain._replace(state=state)
+            chain = _choose(is_adapting, adapt(chain, info.acceptance_rate, is_slow, is_end), chain)
+            point = chain.frame(state.position).astype(density.dtype)
+            trace = _Trace(point, info.is_divergent, info.acceptance_rate, info.num_integration_steps)
+            return settle(chain), trace
+
+        return jax.lax.scan(step, chain, (jnp.arange(len(stages)), stages))
+
+    return jax.vmap(one)(chains, jax.random.split(key, chains.frame.centre.shape[0]))
 
 
 def _choose(condition: Array, first: Any, second: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
-
-
-def _transition(
-    density: Density, options: _Options, chain: _Chain, step_size: Array, index: Array, key: Array
-) -> tuple[Any, Any]:
-    import blackjax
-
-    kernel = blackjax.nuts.build_kernel()
-    return kernel(
-        jax.random.fold_in(key, index),
-        chain.state,
-        lambda u: density.log_posterior(chain.frame(u)),
-        step_size,
-        chain.metric.inverse_mass_matrix,
-        options.max_doublings,
-    )
-
-
-def _draw(
-    density: Density, options: _Options, chains: _Chain, num: int, deadline: float | None, *, key: PRNGKeyArray
-) -> tuple[_Trace, bool]:
-    """All transitions after the warm-up, in blocks, and whether the budget ended them early."""
-    size = min(num, DRAWS_BLOCK)
-    blocks = []
-    for block in range(-(-num // size)):
-        if blocks and deadline is not None and time.monotonic() > deadline:
-            break
-        chains, trace = _draw_block(density, options, chains, size, key=jax.random.fold_in(key, block))
-        blocks.append(jax.tree.map(np.asarray, trace))
-    whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : num * options.thinning], *blocks)
-    return whole, len(blocks) * size < num
-
-
-@eqx.filter_jit
-def _draw_block(
-    density: Density, options: _Options, chains: _Chain, num: int, *, key: PRNGKeyArray
-) -> tuple[_Chain, _Trace]:
-    """The transitions of this many draws of every chain, with the adaptation at rest."""
-    final_steps = _adaptation(density, options)[2]
-
-    def one(chain: _Chain, key: Array) -> tuple[_Chain, _Trace]:
-        step_size = final_steps(chain.steps).astype(density.dtype)
-
-        def step(chain: _Chain, index: Array) -> tuple[_Chain, _Trace]:
-            state, info = _transition(density, options, chain, step_size, index, key)
-            chain = chain._replace(state=cast(state, density.dtype))
-            point = chain.frame(chain.state.position)
-            return chain, _Trace(point, info.is_divergent, info.acceptance_rate, info.num_integration_steps)
-
-        return jax.lax.scan(step, chain, jnp.arange(num * options.thinning))
-
-    return jax.vmap(one)(chains, jax.random.split(key, chains.frame.centre.shape[0]))
 
 
 def _diagnose(density: Density, trace: _Trace) -> dict[str, Any]:

@@ -69,23 +69,26 @@ def _run(
     density: Density, starts: Array, per_path: int, num_iterations: int, num_bound_draws: int, keys: Array
 ) -> _Paths:
     """The paths one after the other: each judges all its points at once, which is wide enough."""
-    from blackjax.vi import pathfinder as library_pathfinder
+    from blackjax.vi import pathfinder
+
+    search: Any = pathfinder.approximate
+    sample: Any = pathfinder.sample
 
     log_density = log_density_of(density)
 
     def one(inputs: tuple[Array, Array]) -> _Paths:
         start, key = inputs
         key_search, key_draws = jax.random.split(key)
-        state, _ = library_pathfinder.approximate(
+        state, _ = search(
             key_search,
             log_density,
-            start,
+            start.astype(jnp.result_type(float)),
             num_bound_draws,
             maxiter=num_iterations,
             maxls=MOST_LINE_SEARCH_STEPS,
             ftol=1e-7,
         )
-        draws, log_proposal = library_pathfinder.sample(key_draws, state, per_path)
+        draws, log_proposal = sample(key_draws, state, per_path)
         draws = draws.astype(density.dtype)
         log_ratios = jax.vmap(log_density)(draws) - log_proposal
         # The bound that chose the point is the best of many noisy ones: new draws give an honest one.

@@ -93,8 +93,8 @@ def _block(
 
 def _judge(found: dict[str, Any]) -> Trust:
     figures = f"{describe_r_hat(found)}, {100 * found['bounded']:.1f} % of the gradients bounded"
-    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
-        return Trust(False, f"chains disagree: {figures}; use more draws or a larger step")
     if found["bounded"] > MOST_BOUNDED:
         return Trust(False, f"many gradients had to be bounded: {figures}; use a smaller step")
+    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
+        return Trust(False, f"chains disagree: {figures}; use more draws or a larger step")
     return Trust(True, f"{figures}; the bias of the step size is not checked")

@@ -46,7 +46,7 @@ def _run(
         return bounded_gradient(jax.grad(lambda u: density.log_posterior(fit(u)))(u), u)[0]
 
     rate = optax.cosine_decay_schedule(1.0, num_steps, alpha=0.02)
-    algorithm = blackjax.svgd(slope, optax.adam(lambda step: learning_rate * rate(step)))
+    algorithm: Any = blackjax.svgd(slope, optax.adam(lambda step: learning_rate * rate(step)))
     one = jnp.ones((), density.dtype)
     state = algorithm.init(start, {"length_scale": one * density.dim})
 
