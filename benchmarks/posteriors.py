@@ -102,9 +102,7 @@ def read_reference(case: Case) -> Reference:
         )
     kept = json.loads(path.read_text())
     error = kept["log_evidence_error"]
-    return Reference(
-        np.array(kept["mean"]), np.array(kept["std"]), kept["log_evidence"], error, None, kept["made"]
-    )
+    return Reference(np.array(kept["mean"]), np.array(kept["std"]), kept["log_evidence"], error, None, kept["made"])
 
 
 # --- methods
