@@ -88,7 +88,7 @@ def test_both_forms_agree_with_dense_matrices(cells, dim, kept):
     inverse = np.linalg.inv(np.eye(dim) + strength * jacobian.T @ jacobian)
     covariance = kept * np.eye(dim) + (1.0 - kept) * inverse
     for form in FORMS:
-        curvature = linearise(lambda z: -jnp.asarray(jacobian) @ z, jnp.zeros(dim), form)
+        curvature = linearise(lambda z: -jnp.asarray(jacobian) @ z, jnp.zeros(dim), form).curvature
         factor = factorise(curvature, jnp.asarray(strength))
         root, log_det = jax.vmap(lambda e, f=factor: f.colour(e, jnp.asarray(kept)), out_axes=(1, 0))(jnp.eye(dim))
         np.testing.assert_allclose(factor.solve(jnp.asarray(vector)), inverse @ vector, rtol=1e-8)
@@ -144,7 +144,7 @@ def test_the_evidence_is_unbiased(resample_below, log_likelihood):
             log_likelihood=log_likelihood,
             key=jax.random.key(seed),
         )
-        assert result.num_resamplings in ((6, 7) if resample_below else (0,))  # at the start paths may be alike
+        assert result.num_resamplings == (6 if resample_below else 0)
         ratios.append(np.exp(result.log_evidence - exact))
         errors.append(result.log_evidence_error)
     assert np.std(ratios) < 0.5  # else the test has no power
@@ -233,7 +233,7 @@ def test_the_pilot_takes_no_softening_for_a_linear_model():
     residual, constant = linear_residual(problem)
     pilot = choose_eta(residual, 2, num_steps=8, num_paths=32, log_constant=constant, key=jax.random.key(9))
     assert pilot.eta == 0.0
-    np.testing.assert_allclose(pilot.mean_log_weights[0], problem.log_evidence, rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(pilot.scores[0], problem.log_evidence, rtol=0.0, atol=1e-6)
 
 
 def test_the_pilot_takes_the_smallest_within_one_error_of_the_best():
@@ -261,7 +261,6 @@ def test_one_surviving_ancestor_is_not_trusted_whatever_the_ess():
         ({"num_paths": 1}, "num_paths"),
         ({"num_steps": 0}, "num_steps=0"),
         ({"horizon": 0.0}, "horizon"),
-        ({"refresh_every": 0}, "refresh_every"),
         ({"chunk": 0}, "chunk"),
     ],
 )

@@ -89,7 +89,7 @@ def start_about(density: Density, fit: LaplaceFit, num: int, *, key: PRNGKeyArra
 def _precision(density: Density, mode: Array) -> Array:
     """The Jacobian of the predictions, or minus the Hessian where there are no residuals."""
     if density.residual is not None:
-        return jacobian_at(density.residual, mode, passes(density).form)
+        return jacobian_at(density.residual, mode, passes(density).form)[0]
     slope = jax.grad(density.log_posterior)
     hessian = -(jax.jacfwd(slope) if has_forward_mode(slope, mode) else jax.jacrev(slope))(mode)
     return jnp.where(jnp.all(jnp.isfinite(hessian)), hessian, jnp.eye(density.dim, dtype=mode.dtype))

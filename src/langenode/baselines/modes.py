@@ -155,10 +155,11 @@ def _descend(density: Density, z: Array, num_iterations: int) -> Array:
     z = search(objective, z, form, num_iterations)
 
     def polish(z: Array, _: Any) -> tuple[Array, None]:
-        factor = factorise(linearise(objective.residual, z, form), one)
-        slope = objective.scaled_gradient(z)
+        here = linearise(objective.residual, z, form)
+        factor = factorise(here.curvature, one)
+        slope = objective.scaled_gradient(z, here.pull)
         step = factor.solve(slope)
-        new_slope = objective.scaled_gradient(z + step)
+        new_slope = objective.scaled_gradient(z + step, linearise(objective.residual, z + step, form).pull)
         is_nearer = new_slope @ factor.solve(new_slope) < slope @ step
         is_allowed = is_nearer & (objective(z + step) > objective(z) - 1e-3)
         return jnp.where(is_allowed, z + step, z), None
@@ -196,7 +197,7 @@ def local_whitening(density: Density, z: Float[Array, " dim"]) -> Whitening:
     """The Gauss-Newton coordinates at z, `root root' = (I + J'J)^-1`; the identity where that is not to be had."""
     if density.residual is None or density.dim > LARGEST_LOCAL_COVARIANCE:
         return Whitening(z, None)
-    jacobian = jacobian_at(density.residual, z, passes(density).form)
+    jacobian, _ = jacobian_at(density.residual, z, passes(density).form)
     eye = jnp.eye(density.dim, dtype=z.dtype)
     lower = jnp.linalg.cholesky(eye + jacobian.T @ jacobian)
     return Whitening(z, jax.scipy.linalg.solve_triangular(lower, eye, lower=True, trans=1))

@@ -23,10 +23,18 @@ STEP_LENGTHS = (1.0, 0.3)  # and zero
 
 
 class Curvature(NamedTuple):
-    """`J'J` (weights' form), or `J J'` with J itself (data's form): what a path carries between two refreshes."""
+    """`J'J` (weights' form), or `J J'` with J itself (data's form)."""
 
     gram: Float[Array, "*path rank rank"]
     jacobian: Float[Array, "*path cells dim"] | None
+
+
+class Linearised(NamedTuple):
+    """The sum of squares about a point: its curvature, the pull `J'r` of the data, and the residuals r."""
+
+    curvature: Curvature
+    pull: Float[Array, "*path dim"]
+    residuals: Float[Array, "*path cells"]
 
 
 class Factor(NamedTuple):
@@ -55,16 +63,31 @@ class Factor(NamedTuple):
         Weights' form: `A = L'^-1 M`, where `M M' = kept L'L + (1 - kept) I`. Data's form: `A = I - (1 - kept) k J'
         L'^-1 (L + M)^-1 J`, where `M M' = I + kept k J J'` (Andrews' root of a Kalman update whose noise has root M).
         """
-        gram, jacobian = self.curvature
-        eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
+        rest, jacobian = self._rest(kept), self.curvature.jacobian
         if jacobian is None:
-            rest = jnp.linalg.cholesky(kept * (self.root.T @ self.root) + (1.0 - kept) * eye)
             noise = _solve_transposed(self.root, rest @ white)
         else:
-            rest = jnp.linalg.cholesky(eye + kept * self.strength * gram)
             inside = jax.scipy.linalg.solve_triangular(self.root + rest, jacobian @ white, lower=True)
             noise = white - (1.0 - kept) * self.strength * (_solve_transposed(self.root, inside) @ jacobian)
         return noise, _log_diagonal(rest) - self.half_log_det
+
+    def log_density(self, vectors: Float[Array, "other dim"], kept: Float[Array, ""]) -> Float[Array, " other"]:
+        """Log density of the law of `A white` at some vectors, but for `-(dim/2) log 2 pi`."""
+        rest, jacobian = self._rest(kept), self.curvature.jacobian
+        seen = self.root.T if jacobian is None else jacobian
+        white = jax.scipy.linalg.solve_triangular(rest, seen @ vectors.T, lower=True)
+        squares = jnp.sum(white**2, axis=0)
+        if jacobian is not None:
+            squares = jnp.sum(vectors**2, axis=1) + (1.0 - kept) * self.strength * squares
+        return self.half_log_det - _log_diagonal(rest) - 0.5 * squares
+
+    def _rest(self, kept: Float[Array, ""]) -> Float[Array, "rank rank"]:
+        """M of `colour`."""
+        gram = self.curvature.gram
+        eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
+        if self.curvature.jacobian is None:
+            return jnp.linalg.cholesky(kept * (self.root.T @ self.root) + (1.0 - kept) * eye)
+        return jnp.linalg.cholesky(eye + kept * self.strength * gram)
 
 
 def _log_diagonal(root: Array) -> Array:
@@ -89,22 +112,27 @@ def has_forward_mode(function: Callable, *arguments: Any) -> bool:
     return True
 
 
-def jacobian_at(residual: Residual, x: Float[Array, " dim"], form: Form) -> Float[Array, "cells dim"]:
-    """The predictions' derivatives, by weight in the weights' form (where a model can), else by cell.
+def jacobian_at(
+    residual: Residual, x: Float[Array, " dim"], form: Form
+) -> tuple[Float[Array, "cells dim"], Float[Array, " cells"]]:
+    """The predictions' derivatives, by weight in the weights' form (where a model can), else by cell; and residuals.
 
     A Jacobian that is not finite (a solution that blew up) counts as 0.
     """
     is_forward = form == "weights" and has_forward_mode(residual, x)
-    jacobian = -(jax.jacfwd(residual) if is_forward else jax.jacrev(residual))(x)
-    return jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0)
+    derivative = jax.jacfwd if is_forward else jax.jacrev
+    jacobian, residuals = derivative(lambda z: (residual(z),) * 2, has_aux=True)(x)
+    return -jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0), residuals
 
 
-def linearise(residual: Residual, x: Float[Array, " dim"], form: Form) -> Curvature:
-    """The curvature of the sum of squares at x."""
-    jacobian = jacobian_at(residual, x, form)
+def linearise(residual: Residual, x: Float[Array, " dim"], form: Form) -> Linearised:
+    """The sum of squares about x."""
+    jacobian, residuals = jacobian_at(residual, x, form)
+    pull = residuals @ jacobian
+    pull = jnp.where(jnp.all(jnp.isfinite(pull)), pull, 0.0)
     if form == "weights":
-        return Curvature(jacobian.T @ jacobian, None)
-    return Curvature(jacobian @ jacobian.T, jacobian)
+        return Linearised(Curvature(jacobian.T @ jacobian, None), pull, residuals)
+    return Linearised(Curvature(jacobian @ jacobian.T, jacobian), pull, residuals)
 
 
 def factorise(curvature: Curvature, strength: Float[Array, ""]) -> Factor:
@@ -128,15 +156,17 @@ class Objective(NamedTuple):
 
     def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """The value; minus infinity where the model gives no number."""
-        squares = self.strength * jnp.sum(self.residual(x) ** 2) + jnp.sum((x - self.centre) ** 2)
+        return self.value(x, self.residual(x))
+
+    def value(self, x: Float[Array, " dim"], residuals: Float[Array, " cells"]) -> Float[Array, ""]:
+        """The value where the residuals are known."""
+        squares = self.strength * jnp.sum(residuals**2) + jnp.sum((x - self.centre) ** 2)
         value = -0.5 * squares / self.variance
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
-    def scaled_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    def scaled_gradient(self, x: Float[Array, " dim"], pull: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """v times the gradient: `k J'r - (x - centre)`."""
-        r, pull_back = jax.vjp(self.residual, x)
-        pull = -pull_back(r)[0]
-        return self.strength * jnp.where(jnp.all(jnp.isfinite(pull)), pull, 0.0) - (x - self.centre)
+        return self.strength * pull - (x - self.centre)
 
 
 class Better(NamedTuple):
@@ -147,9 +177,10 @@ class Better(NamedTuple):
     length: Float[Array, ""]
 
 
-def improve(objective: Objective, x: Float[Array, " dim"], step: Float[Array, " dim"]) -> Better:
-    """The longest of the steps c = 1, 0.3 that does not lower the objective, else none."""
-    value = objective(x)
+def improve(
+    objective: Objective, x: Float[Array, " dim"], value: Float[Array, ""], step: Float[Array, " dim"]
+) -> Better:
+    """The longest of the steps c = 1, 0.3 that does not lower the objective from its value at x, else none."""
     best = Better(x, value, jnp.zeros_like(value))
     for length in reversed(STEP_LENGTHS):
         moved = x + length * step
@@ -165,9 +196,10 @@ def search(objective: Objective, x: Float[Array, " dim"], form: Form, num_iterat
     def iterate(carry, _):
         x, damping = carry
         strength = objective.strength / (1.0 + damping)
-        factor = factorise(linearise(objective.residual, x, form), strength)
-        step = factor.solve(objective.scaled_gradient(x)) / (1.0 + damping)
-        x, _, length = improve(objective, x, step)
+        here = linearise(objective.residual, x, form)
+        factor = factorise(here.curvature, strength)
+        step = factor.solve(objective.scaled_gradient(x, here.pull)) / (1.0 + damping)
+        x, _, length = improve(objective, x, objective.value(x, here.residuals), step)
         change = jnp.where(length == 0.0, 10.0, jnp.where(length == STEP_LENGTHS[0], 0.1, 1.0))
         return (x, jnp.clip(damping * change, 1e-3, 1e8).astype(x.dtype)), None
 

@@ -19,7 +19,7 @@ only as good as the starts; and with some hundred weights few ancestors survive.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,24 +28,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.posteriors.gaussnewton import (
-    Curvature,
-    Factor,
-    Form,
-    Objective,
-    Residual,
-    factorise,
-    improve,
-    linearise,
-    search,
-    smaller_form,
-)
+from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, make_levels, path_keys
+from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
 from langenode.posteriors.hamiltonian import Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
+from langenode.posteriors.starts import begin
 
-LogLikelihood = Callable[[Array], Array]
-
+HORIZON = 0.5
 ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
+CHUNK_CELLS = 2**18  # cells of the Jacobians in work at once: more leave the processor's cache
 
 
 class GuidedDraws(NamedTuple):
@@ -69,39 +60,19 @@ class GuidedDraws(NamedTuple):
 
 
 class Pilot(NamedTuple):
-    """The chosen eta; at each candidate the mean log weight (a bound of the log-evidence) and its standard error."""
+    """The chosen eta; at each candidate the score, a bound of the log-evidence, and its standard error."""
 
     eta: float
     etas: tuple[float, ...]
-    mean_log_weights: tuple[float, ...]
+    scores: tuple[float, ...]
     standard_errors: tuple[float, ...]
 
 
-class _Target(NamedTuple):
-    """What is sampled: the residuals steer, the log-likelihood weighs."""
-
-    residual: Residual
-    log_likelihood: LogLikelihood
-    form: Form
-
-
-class _Level(NamedTuple):
-    """The constants of a step, from `rho` and `variance` v at its beginning to its end."""
-
-    rho: Array
-    variance: Array
-    decay: Array  # a
-    scale: Array  # s
-    gain: Array  # g
-    kept: Array  # v'/v
-
-
 class _Path(NamedTuple):
-    """A path: state w, estimate x of its end, curvature there, log weight so far, and the path it descends from."""
+    """A path: state w, estimate x of its end, log weight so far, and the path it descends from."""
 
     w: Float[Array, "*path dim"]
     x: Float[Array, "*path dim"]
-    curvature: Curvature
     log_weight: Float[Array, "*path"]
     ancestor: Int[Array, "*path"]
 
@@ -120,14 +91,13 @@ class _Options(NamedTuple):
     dim: int
     num_paths: int
     resample_below: float
-    refresh_every: int
     num_start_iterations: int
-    chunk: int | None
+    chunk: int
 
     def checked(self) -> "_Options":
         """These, or an error that names what is too small."""
-        counts = {"dim": self.dim, "num_paths": self.num_paths - 1, "refresh_every": self.refresh_every}
-        for name, count in (counts | {"chunk": 1 if self.chunk is None else self.chunk}).items():
+        counts = {"dim": self.dim, "num_paths": self.num_paths - 1, "chunk": self.chunk}
+        for name, count in counts.items():
             if count < 1:
                 raise ValueError(
                     f"{name} is too small; got {getattr(self, name)}; use {1 + (name == 'num_paths')} or more"
@@ -141,11 +111,10 @@ def guided_langevin(
     *,
     num_paths: int = 1024,
     num_steps: int = 128,
-    horizon: float = 1.0,
+    horizon: float = HORIZON,
     eta: float | None = None,
     log_likelihood: LogLikelihood | None = None,
     log_constant: float = 0.0,
-    refresh_every: int = 1,
     num_start_iterations: int = 40,
     resample_below: float = 0.3,
     num_moves: int = 0,
@@ -158,18 +127,19 @@ def guided_langevin(
 
     The log-likelihood is `log_constant - |residual|^2 / 2`, or the function given; a tempered one has its residuals
     divided by the root of the temperature. `eta` softens the data far from the end (0 for a linear model; None: chosen
-    by `choose_eta`). The Jacobian is taken anew every `refresh_every` steps. Paths are resampled where the relative
-    effective sample size falls below `resample_below` (0: never), and moved `num_moves` times by HMC at the end.
-    `chunk` paths at a time bound the memory; each has its own key, so the result does not depend on it (but for the
-    rounding of a `residual` that multiplies by a matrix common to all paths).
+    by `choose_eta`). Paths are resampled where the relative effective sample size falls below `resample_below` (0:
+    never), and moved `num_moves` times by HMC at the end. `chunk` paths at a time bound the memory (None: as many as
+    suit the processor's cache); each has its own key, so the result does not depend on it (but for the rounding of a
+    `residual` that multiplies by a matrix common to all paths).
     """
     target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
+    chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
     key_pilot, key_paths, key_moves = jax.random.split(key, 3)
-    options = _Options(dim, num_paths, resample_below, refresh_every, num_start_iterations, chunk).checked()
+    options = _Options(dim, num_paths, resample_below, num_start_iterations, chunk).checked()
     if eta is None:
-        eta = _pilot(target, options._replace(num_paths=128), ETAS, _levels(64, horizon, dtype), key=key_pilot).eta
+        eta = _pilot(target, options._replace(num_paths=128), ETAS, make_levels(64, horizon, dtype), key=key_pilot).eta
     paths, num_resamplings = _run(
-        target, options, _levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
+        target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
     draws, acceptance = paths.w, None
     if num_moves:
@@ -195,115 +165,92 @@ def choose_eta(
     etas: Sequence[float] = ETAS,
     num_paths: int = 128,
     num_steps: int = 64,
-    horizon: float = 1.0,
+    horizon: float = HORIZON,
     log_likelihood: LogLikelihood | None = None,
     log_constant: float = 0.0,
-    refresh_every: int = 1,
     num_start_iterations: int = 40,
     chunk: int | None = None,
     form: Form | None = None,
     dtype: Any = float,
     key: PRNGKeyArray,
 ) -> Pilot:
-    """The smallest eta whose mean log weight, *without resampling*, is within one standard error of the best.
+    """The smallest eta whose score, *without resampling*, is within one standard error of the best.
 
-    The median candidate where that error exceeds one nat: then the pilot tells nothing. The resampled log-evidence
-    is never a score: it is noisiest, and highest, where the weights collapse.
+    The score is `2 log mean exp(log_weight / 2)`, a bound of the log-evidence that forgives the paths in poor modes,
+    which resampling ends anyway; the mean log weight does not. The median candidate where its error exceeds one nat:
+    then the pilot tells nothing. The resampled log-evidence is never a score: it is noisiest, and highest, where the
+    weights collapse.
     """
     target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
-    options = _Options(dim, num_paths, 0.0, refresh_every, num_start_iterations, chunk).checked()
-    return _pilot(target, options, etas, _levels(num_steps, horizon, dtype), key=key)
+    chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
+    options = _Options(dim, num_paths, 0.0, num_start_iterations, chunk).checked()
+    return _pilot(target, options, etas, make_levels(num_steps, horizon, dtype), key=key)
 
 
-def _pilot(target: _Target, options: _Options, etas: Sequence[float], levels: _Level, *, key: PRNGKeyArray) -> Pilot:
-    means, errors = [], []
+def _pilot(target: Target, options: _Options, etas: Sequence[float], levels: Level, *, key: PRNGKeyArray) -> Pilot:
+    options = options._replace(resample_below=0.0)
+    found = []
     for eta in etas:  # the same key: candidates share their noise
-        options = options._replace(resample_below=0.0)
         paths, _ = _run(target, options, levels, jnp.asarray(eta, levels.rho.dtype), key=key)
-        log_weights = np.asarray(paths.log_weight, float)
-        is_finite = bool(np.all(np.isfinite(log_weights)))
-        means.append(float(np.mean(log_weights)) if is_finite else -math.inf)
-        errors.append(float(np.std(log_weights, ddof=1) / math.sqrt(len(log_weights))) if is_finite else math.inf)
-    return Pilot(_choose(etas, means, errors), tuple(etas), tuple(means), tuple(errors))
+        found.append(_score(np.asarray(paths.log_weight, float)))
+    scores, errors = zip(*found, strict=True)
+    return Pilot(_choose(etas, scores, errors), tuple(etas), scores, errors)
 
 
-def _choose(etas: Sequence[float], means: Sequence[float], errors: Sequence[float]) -> float:
-    best = int(np.argmax(means))
+def _score(log_weights: np.ndarray) -> tuple[float, float]:
+    """`2 log mean exp(log_weight / 2)` and its standard error."""
+    highest = float(np.max(log_weights))
+    if not math.isfinite(highest):
+        return -math.inf, math.inf
+    roots = np.exp(0.5 * (log_weights - highest))
+    error = 2.0 * float(np.std(roots, ddof=1)) / float(np.mean(roots)) / math.sqrt(len(roots))
+    return highest + 2.0 * math.log(float(np.mean(roots))), error
+
+
+def _choose(etas: Sequence[float], scores: Sequence[float], errors: Sequence[float]) -> float:
+    best = int(np.argmax(scores))
     if errors[best] > 1.0:
         return sorted(etas)[len(etas) // 2]
-    return min(eta for eta, mean in zip(etas, means, strict=True) if mean >= means[best] - errors[best])
-
-
-def _levels(num_steps: int, horizon: float, dtype: Any) -> _Level:
-    """All steps on the grid `v_k = (1 - e^-2T)(1 - k/K)^2`, after the start's from v = 1; in 64 bits, then rounded."""
-    if num_steps < 1 or not 0.0 < horizon < math.inf:
-        raise ValueError(
-            f"paths need a step and a positive horizon; got num_steps={num_steps}, horizon={horizon}; raise them"
-        )
-    share = (1.0 - np.arange(num_steps + 1) / num_steps) ** 2
-    v = np.append(1.0, -np.expm1(-2.0 * horizon) * share)
-    rho = np.sqrt(1.0 - v)
-    scale = np.sqrt((v[:-1] - v[1:]) / (1.0 - v[1:]))
-    columns = (rho[:-1], v[:-1], rho[:-1] / rho[1:], scale, rho[1:] * scale / v[:-1], v[1:] / v[:-1])
-    return _Level(*(jnp.asarray(column, dtype) for column in columns))
+    return min(eta for eta, score in zip(etas, scores, strict=True) if score >= scores[best] - errors[best])
 
 
 @eqx.filter_jit
 def _run(
-    target: _Target, options: _Options, levels: _Level, eta: Float[Array, ""], *, key: PRNGKeyArray
+    target: Target, options: _Options, levels: Level, eta: Float[Array, ""], *, key: PRNGKeyArray
 ) -> tuple[_Path, Int[Array, ""]]:
-    """The algorithm: aim, resample where needed, move; from the infinite past to the end."""
+    """The algorithm: begin; then aim, resample where needed, move, to the end."""
     key_start, key_move, key_resample = jax.random.split(key, 3)
-    num = options.num_paths
+    num, later = options.num_paths, levels.between(1, None)
 
     def each(function, *batched):
-        size = num if options.chunk is None else min(options.chunk, num)
-        return jax.lax.map(lambda one: function(*one), batched, batch_size=size)
+        return jax.lax.map(lambda one: function(*one), batched, batch_size=min(options.chunk, num))
 
     def step(carry, inputs):
         paths, count = carry
         index, level = inputs
-        is_due = index % options.refresh_every == 0
-        keys = _keys(jax.random.fold_in(key_move, index), num)
-        aims = each(lambda path: _aim(target, level, eta, path, is_due), paths)
+        keys = path_keys(jax.random.fold_in(key_move, index), num)
+        aims = each(lambda path: _aim(target, level, eta, path), paths)
         aims, is_new = _resample(aims, options.resample_below, key=jax.random.fold_in(key_resample, index))
         return (each(lambda aim, key: _move(level, aim, key), aims, keys), count + is_new), None
 
-    first = jax.tree.map(lambda column: column[0], levels)
-    paths = each(lambda i, key: _start(target, options, first, eta, i, key), jnp.arange(num), _keys(key_start, num))
-    (paths, count), _ = jax.lax.scan(step, (paths, jnp.zeros((), int)), (jnp.arange(levels.rho.shape[0]), levels))
+    start = begin(target, levels, eta, (num, options.dim), options.num_start_iterations, each, key=key_start)
+    paths = _Path(*start, jnp.arange(num))
+    (paths, count), _ = jax.lax.scan(step, (paths, jnp.zeros((), int)), (jnp.arange(later.rho.shape[0]), later))
     log_weight = paths.log_weight + each(target.log_likelihood, paths.w)
     return paths._replace(log_weight=jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight)), count
 
 
-def _keys(key: PRNGKeyArray, num: int) -> Array:
-    """A key a path, the same however many paths there are."""
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num))
+def _aim(target: Target, level: Level, eta: Array, path: _Path) -> _Aim:
+    """One Gauss-Newton step of x."""
+    objective = end_point(target, level, eta, path.w)
+    here = linearise(target.residual, path.x, target.form)
+    factor = factorise(here.curvature, objective.strength)
+    step = factor.solve(objective.scaled_gradient(path.x, here.pull))
+    x, value, _ = improve(objective, path.x, objective.value(path.x, here.residuals), step)
+    return _Aim(path._replace(x=x), factor, value - factor.half_log_det)
 
 
-def _start(target: _Target, options: _Options, level: _Level, eta: Array, index: Array, key: PRNGKeyArray) -> _Path:
-    """A path in the infinite past, where its state does not matter: x is the mode found from a draw of the prior."""
-    x = jax.random.normal(key, (options.dim,), level.rho.dtype)
-    objective = _objective(target, level, eta, jnp.zeros_like(x))
-    x = search(objective, x, target.form, options.num_start_iterations)
-    zero = jnp.zeros((), x.dtype)
-    return _Path(jnp.zeros_like(x), x, linearise(target.residual, x, target.form), zero, index)
-
-
-def _objective(target: _Target, level: _Level, eta: Array, w: Array) -> Objective:
-    return Objective(target.residual, level.rho * w, level.variance, 1.0 / (1.0 + eta * level.variance))
-
-
-def _aim(target: _Target, level: _Level, eta: Array, path: _Path, is_due: Array) -> _Aim:
-    """One Gauss-Newton step of x, with the exact gradient and a curvature that may be some steps old."""
-    objective = _objective(target, level, eta, path.w)
-    curvature = jax.lax.cond(is_due, lambda: linearise(target.residual, path.x, target.form), lambda: path.curvature)
-    factor = factorise(curvature, objective.strength)
-    x, value, _ = improve(objective, path.x, factor.solve(objective.scaled_gradient(path.x)))
-    return _Aim(path._replace(x=x, curvature=curvature), factor, value - factor.half_log_det)
-
-
-def _move(level: _Level, aim: _Aim, key: PRNGKeyArray) -> _Path:
+def _move(level: Level, aim: _Aim, key: PRNGKeyArray) -> _Path:
     """One step of the bridge, and the log ratio of the reference's density to ours."""
     path = aim.path
     white = jax.random.normal(key, path.w.shape, path.w.dtype)
@@ -331,7 +278,7 @@ def _resample(aims: _Aim, threshold: float, *, key: PRNGKeyArray) -> tuple[_Aim,
 
 @eqx.filter_jit
 def _polish(
-    target: _Target, draws: Array, log_weights: Array, num_moves: int, chunk: int | None, *, key: PRNGKeyArray
+    target: Target, draws: Array, log_weights: Array, num_moves: int, chunk: int, *, key: PRNGKeyArray
 ) -> Moved:
     def log_density(z):
         return target.log_likelihood(z) - 0.5 * jnp.sum(z**2)
@@ -346,14 +293,23 @@ def _target(
     dim: int,
     form: Form | None,
     dtype: Any,
-) -> _Target:
+) -> Target:
     """What is sampled, once the residuals are known to be a vector."""
-    shape = jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
+    shape = _shape(residual, dim, dtype)
     if len(shape) != 1:
         raise ValueError(f"residual must give one vector of all cells; got shape {shape}; ravel it")
     if log_likelihood is None:
         log_likelihood = eqx.Partial(_gaussian_log_likelihood, residual, jnp.asarray(log_constant, dtype))
-    return _Target(residual, log_likelihood, form or smaller_form(shape[0], dim))
+    return Target(residual, log_likelihood, form or smaller_form(shape[0], dim))
+
+
+def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
+    return jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
+
+
+def _chunk(residual: Residual, dim: int, dtype: Any) -> int:
+    """How many paths at a time suit the cache: between 16 and 256."""
+    return min(256, max(16, CHUNK_CELLS // (dim * max(1, math.prod(_shape(residual, dim, dtype))))))
 
 
 def _gaussian_log_likelihood(residual: Residual, constant: Array, z: Float[Array, " dim"]) -> Float[Array, ""]:

@@ -1,0 +1,250 @@
+"""Samplers against posteriors whose truth is known: how wrong, how sure of themselves, how slow.
+
+    python benchmarks/posteriors.py reference --case decay@1
+    python benchmarks/posteriors.py run --cases linear ou decay@1 net-3 --methods guided nuts smc --seeds 1 2 3
+
+`reference` makes the truth of a case that has none by a formula: independent islands of a long tempered SMC, kept in
+`benchmarks/references/` with how well they agree. `run` prints a Markdown table and writes the same numbers as JSON.
+Options of a method follow a colon: `guided:horizon=2,num_steps=64`. In the table:
+
+- mean: root mean square over the judged quantities of the error of their mean, in reference standard deviations;
+- std: the median ratio of their standard deviation to the reference's;
+- energy: `E|x - y| - E|x - x'|/2 - E|y - y'|/2` of the judged quantities, standardised, over the root of their number;
+- evidence: log-evidence less the reference's, in nats; ESS and ancestors: shares; k evals: thousand model runs.
+"""
+
+import argparse
+import importlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from posterior_cases import NAMES, Case, Reference, make_case
+from tempering import tempered_smc
+
+from langenode.posteriors.density import Density, Sampled
+from langenode.posteriors.guided import guided_langevin
+
+FOLDER = Path(__file__).parent / "references"
+COLUMNS = ("mean", "std", "energy", "evidence", "ESS", "ancestors", "trusted", "cold s", "warm s", "k evals")
+
+
+# --- references
+
+
+def make_reference(case: Case, *, num: int, num_islands: int, num_moves: int, num_last_moves: int, seed: int) -> dict:
+    """Islands of tempered SMC of their own seeds; the mean over islands, weighted by their evidence."""
+    found = []
+    for island in range(num_islands):
+        begin = time.perf_counter()
+        run = tempered_smc(
+            case.density,
+            num=num,
+            num_moves=num_moves,
+            num_last_moves=num_last_moves,
+            key=jax.random.key(seed + island),
+        )
+        values = np.asarray(jax.jit(jax.vmap(case.judged))(run.draws), float)
+        found.append((run.log_evidence, values, time.perf_counter() - begin))
+        print(f"island {island}: log-evidence {run.log_evidence:.3f}, {found[-1][2]:.0f} s", flush=True)
+    return _pool(case, found) | {
+        "made": {
+            "by": "islands of tempered SMC with HMC moves",
+            "draws_an_island": num,
+            "moves": num_moves,
+            "last_moves": num_last_moves,
+            "seeds": [seed + island for island in range(num_islands)],
+            "seconds": round(sum(seconds for *_, seconds in found)),
+        }
+    }
+
+
+def _pool(case: Case, found: list) -> dict:
+    evidences = np.array([evidence for evidence, *_ in found])
+    shares = np.exp(evidences - evidences.max())
+    log_evidence = evidences.max() + np.log(shares.mean())
+    shares /= shares.sum()
+    means, squares = (np.stack([(values**power).mean(0) for _, values, _ in found]) for power in (1, 2))
+    mean = shares @ means
+    std = np.sqrt(shares @ squares - mean**2)
+    spread = np.sqrt(squares - means**2) / std
+    return {
+        "case": case.name,
+        "mean": _rounded(mean),
+        "std": _rounded(std),
+        "log_evidence": round(float(log_evidence), 3),
+        "log_evidence_error": round(float(evidences.std(ddof=1) / np.sqrt(len(found))), 3),
+        "islands": {
+            "log_evidence": [round(float(e), 3) for e in evidences],
+            "mean_error": [round(float(np.sqrt(np.mean(((m - mean) / std) ** 2))), 4) for m in means],
+            "std_ratio": [round(float(np.median(ratio)), 4) for ratio in spread],
+        },
+    }
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.5g}") for value in values]
+
+
+def read_reference(case: Case) -> Reference:
+    """The exact one, or the long run's."""
+    if case.exact is not None:
+        return case.exact()
+    path = FOLDER / f"{case.name}.json"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{case.name} needs a long run as its truth; there is no {path}; make it with "
+            f"`python benchmarks/posteriors.py reference --case {case.name}`"
+        )
+    kept = json.loads(path.read_text())
+    error = kept["log_evidence_error"]
+    return Reference(np.array(kept["mean"]), np.array(kept["std"]), kept["log_evidence"], error, None, kept["made"])
+
+
+# --- methods
+
+
+def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
+    """Our sampler, as the others are called."""
+    if density.residual is None:
+        raise ValueError("guided paths need residuals; this density has none; choose another method")
+    made = guided_langevin(
+        density.residual,
+        density.dim,
+        log_likelihood=density.log_likelihood,
+        dtype=density.dtype,
+        key=key,
+        **options,
+    )
+    names = ("log_evidence", "relative_ess", "ancestors", "eta", "num_resamplings", "acceptance")
+    found = {name: getattr(made, name) for name in names} | {"log_evidence_se": made.log_evidence_error}
+    return Sampled(made.draws, made.log_weights, found, made.trust)
+
+
+def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:
+    """`name:option=number,...`: the function of that name here or in `langenode.baselines`, and its options."""
+    name, _, words = text.partition(":")
+    pairs = [word.split("=") for word in words.split(",") if word]
+    options = {key: float(value) if "." in value else int(value) for key, value in pairs}
+    if name == "guided":
+        return guided, options
+    return getattr(importlib.import_module("langenode.baselines"), name), options
+
+
+# --- scores
+
+
+def score(case: Case, reference: Reference, sampled: Sampled) -> dict[str, Any]:
+    """How wrong the draws are, and what they say of themselves."""
+    values = np.asarray(jax.jit(jax.vmap(case.judged))(sampled.draws), float)
+    log_weights = np.asarray(sampled.log_weights, float)
+    shares = np.exp(log_weights - log_weights.max())
+    shares /= shares.sum()
+    mean = shares @ values
+    std = np.sqrt(shares @ (values - mean) ** 2)
+    told = dict(sampled.diagnostics)
+    found = {
+        "mean": float(np.sqrt(np.mean(((mean - reference.mean) / reference.std) ** 2))),
+        "std": float(np.median(std / reference.std)),
+        "energy": None if reference.draws is None else energy_distance(values, shares, reference),
+        "evidence": told["log_evidence"] - reference.log_evidence if told.get("log_evidence") is not None else None,
+        "ESS": told.get("relative_ess"),
+        "ancestors": told.get("ancestors"),
+        "trusted": bool(sampled.trust.is_trusted),
+        "k evals": told["num_evaluations"] / 1000 if told.get("num_evaluations") is not None else None,
+    }
+    return found | {"told": {name: value for name, value in told.items() if isinstance(value, int | float | None)}}
+
+
+def energy_distance(values: np.ndarray, shares: np.ndarray, reference: Reference, num: int = 1000) -> float:
+    """Of `num` resampled draws and as many exact ones; it may be slightly negative by chance."""
+    assert reference.draws is not None
+    rng = np.random.default_rng(0)
+    scale = reference.std * np.sqrt(len(reference.std))
+    x, y = values[rng.choice(len(values), num, p=shares)] / scale, reference.draws[:num] / scale
+
+    def mean_distance(a, b):
+        squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2.0 * a @ b.T
+        return float(np.sqrt(np.maximum(squares, 0.0)).sum())
+
+    within = [mean_distance(a, a) / (num * (num - 1)) for a in (x, y)]
+    return mean_distance(x, y) / num**2 - 0.5 * sum(within)
+
+
+def run_one(case: Case, reference: Reference, method: str, seed: int, cold: bool) -> dict[str, Any]:
+    """One row; `cold` runs it twice, so that the second has nothing to compile."""
+    function, options = method_of(method)
+    seconds = []
+    for _ in range(2 if cold else 1):
+        begin = time.perf_counter()
+        sampled = function(case.density, key=jax.random.key(seed), **options)
+        jax.block_until_ready(sampled.draws)
+        seconds.append(time.perf_counter() - begin)
+    found = {"case": case.name, "method": method, "seed": seed} | score(case, reference, sampled)
+    return found | {"cold s": seconds[0] if cold else None, "warm s": seconds[-1]}
+
+
+def run(cases: list[str], methods: list[str], seeds: list[int], out: Path | None) -> None:
+    """All of them, a row each as it is done."""
+    rows = []
+    print("| case | method | seed | " + " | ".join(COLUMNS) + " |", "|---" * (3 + len(COLUMNS)) + "|", sep="\n")
+    for name in cases:
+        case = make_case(name)
+        reference = read_reference(case)
+        for method in methods:
+            for i, seed in enumerate(seeds):
+                try:
+                    rows.append(run_one(case, reference, method, seed, cold=i == 0))
+                except (ValueError, ImportError, AttributeError) as problem:
+                    print(f"| {name} | {method} | {seed} | {problem} |", flush=True)
+                    break
+                print(_row(rows[-1]), flush=True)
+    if out is not None:
+        out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _row(found: dict[str, Any]) -> str:
+    cells = [f"{found['case']}", found["method"], str(found["seed"])]
+    for name in COLUMNS:
+        value = found.get(name)
+        digits = 1 if name in ("cold s", "warm s", "k evals") else 3
+        is_plain = isinstance(value, bool) or value is None
+        cells.append(("" if value is None else str(value)) if is_plain else f"{value:.{digits}f}")
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    reference = commands.add_parser("reference")
+    reference.add_argument("--case", required=True)
+    for option, default in (("num", 1024), ("islands", 4), ("moves", 10), ("last-moves", 40), ("seed", 100)):
+        reference.add_argument(f"--{option}", type=int, default=default)
+    running = commands.add_parser("run")
+    running.add_argument("--cases", nargs="+", default=list(NAMES))
+    running.add_argument("--methods", nargs="+", default=["guided"])
+    running.add_argument("--seeds", type=int, nargs="+", default=[1])
+    running.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.command == "run":
+        return run(options.cases, options.methods, options.seeds, options.out)
+    made = make_reference(
+        make_case(options.case),
+        num=options.num,
+        num_islands=options.islands,
+        num_moves=options.moves,
+        num_last_moves=options.last_moves,
+        seed=options.seed,
+    )
+    print({name: made[name] for name in ("log_evidence", "log_evidence_error", "islands", "made")})
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{options.case}.json").write_text(json.dumps(made) + "\n")
+    return None
+
+
+if __name__ == "__main__":
+    main()
