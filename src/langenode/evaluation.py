@@ -18,6 +18,8 @@ from langenode.likelihood import Likelihood
 from langenode.models import num_parameters
 from langenode.predictive import Prediction, observable, predict, with_noise
 from langenode.problem import Problem, TrajectoryView, view
+from langenode.quadrature import integrate
+from langenode.whitening import whiten
 
 MOST_CORRELATED = 16
 # Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
@@ -162,6 +164,24 @@ def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int])
     error = 2.0 * np.sqrt((before.var() + last.var()) / tenth)
     late = max(0.0, change) / max(abs(start - end), 1e-300) if abs(change) > error else 0.0
     return {**counts, "loss_start": start, "loss_end": end, "late_change": min(late, 1.0)}
+
+
+def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
+    """The posterior of one or two weights by sums over a grid: what samplers of it should find. `train` is scaled."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    density, model = whiten(problem, train, dtype)
+    start = (problem.partition.flatten(problem.model) - problem.prior.mean) / problem.prior.scale
+    found = integrate(density, start)
+    scale = np.asarray(model.prior.scale, float)
+    std = scale * np.sqrt(np.diag(found.covariance))
+    return {
+        "how": "quadrature",
+        "mean": np.asarray(model.to_weights(jnp.asarray(found.mean)), float),
+        "std": std,
+        "corr": found.covariance / np.sqrt(np.outer(np.diag(found.covariance), np.diag(found.covariance))),
+        "log_evidence": found.log_evidence,
+        "log_evidence_error": found.error,
+    }
 
 
 def posterior_diagnostics(
