@@ -34,8 +34,8 @@ class WhitenedModel(eqx.Module):
     prior: GaussianPrior
 
     def to_weights(self, z: Float[Array, "*sample dim"]) -> Float[Array, "*sample dim"]:
-        """The weights at a whitened point."""
-        return self.prior.mean + self.prior.scale * z
+        """The weights at a whitened point, in their own precision whatever a library hands in."""
+        return self.prior.mean + self.prior.scale * z.astype(self.prior.mean.dtype)
 
     def at(self, z: Float[Array, " dim"]) -> Any:
         """The model at a whitened point."""

@@ -57,7 +57,8 @@ def laplace(
         "num_evaluations": fit.num_evaluations + num_draws,
         **importance(log_weights),
     }
-    return finish("laplace", density, draws, None, diagnostics, judge_importance("Laplace", diagnostics))
+    found = finish("laplace", density, draws, None, diagnostics, judge_importance("Laplace", diagnostics))
+    return found._replace(centre=fit.mode)
 
 
 def laplace_fit(
