@@ -172,16 +172,15 @@ def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
     density, model = whiten(problem, train, dtype)
     start = (problem.partition.flatten(problem.model) - problem.prior.mean) / problem.prior.scale
     found = integrate(density, start)
-    scale = np.asarray(model.prior.scale, float)
-    std = scale * np.sqrt(np.diag(found.covariance))
-    return {
+    spread = np.sqrt(np.diag(found.covariance))
+    moments: dict[str, Any] = {
         "how": "quadrature",
         "mean": np.asarray(model.to_weights(jnp.asarray(found.mean)), float),
-        "std": std,
-        "corr": found.covariance / np.sqrt(np.outer(np.diag(found.covariance), np.diag(found.covariance))),
-        "log_evidence": found.log_evidence,
-        "log_evidence_error": found.error,
+        "std": np.asarray(model.prior.scale, float) * spread,
     }
+    if len(spread) > 1:
+        moments["corr"] = float(found.covariance[0, 1] / np.prod(spread))
+    return moments | {"log_evidence": found.log_evidence, "log_evidence_error": found.error}
 
 
 def posterior_diagnostics(

@@ -45,18 +45,25 @@ def _bands(
     panels = {
         label: read_predictions(folders[name].predictions).outputs[:, condition, :, 0] for label, name in chosen.items()
     }
-    sampler = trusted_sampler(members)
-    reference = None if sampler is None else read_predictions(sampler.folder.predictions).outputs[:, condition, :, 0]
+    name, reference = _reference(members, panels, condition)
     observed = np.where(mask, data.outputs[0, :, 0], np.nan)
-    figure = plots.method_bands(times, panels, observed, reference, ylabel=data.output_names[0])
-    lines = "" if sampler is None else f" Lines: the band and the mean of {sampler.name}, the reference."
+    figure = plots.method_bands(times, panels, observed, reference, name=name, ylabel=data.output_names[0])
     seed = by_name[members[0].name]["seed"]
     caption = (
-        f"90 % band and mean of each method's model, without noise of observations, with a held-out trajectory "
-        f"(seed {seed}).{lines}"
+        f"First a held-out trajectory with the mean of {name} (seed {seed}). Then for each method its model's 90 % "
+        f"band and mean, without noise of observations, minus that mean; the lines are the band of {name}. Bands "
+        "beyond the frame are cut."
     )
     alt = f"Small panels with one band each: {', '.join(panels)}."
     return Picture("The bands of all methods", caption, alt, _png(figure))
+
+
+def _reference(members: Sequence[Member], panels: Mapping[str, np.ndarray], condition: int) -> tuple[str, np.ndarray]:
+    """Whose band is drawn in all panels: that of a trusted sampler, or of the first row."""
+    sampler = trusted_sampler(members)
+    if sampler is None:
+        return next(iter(panels.items()))
+    return sampler.name, read_predictions(sampler.folder.predictions).outputs[:, condition, :, 0]
 
 
 def _time(table: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Picture | None:

@@ -9,45 +9,74 @@ import numpy as np
 from langenode.plots.general import DATA, OTHER, OURS, new_figure
 
 COLUMNS = 5
+# A band that is wider than this many of the reference's is cut, lest it flatten the others.
+MOST_BANDS = 3.0
 
 
 def method_bands(
     times: np.ndarray,
     panels: Mapping[str, np.ndarray],
     observed: np.ndarray,
-    reference: np.ndarray | None,
+    reference: np.ndarray,
     *,
+    name: str,
     ylabel: str,
 ) -> Any:
-    """Small panels of `(sample, time)`: the 90 % band and mean of each, readings, and the reference's as lines."""
-    columns = min(COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = new_figure(columns, rows, width=2.1, height=1.75, sharex=True, sharey=True)
-    ends = None if reference is None else np.quantile(reference, [0.05, 0.5, 0.95], axis=0, method="weibull")
-    for axis, (title, samples) in zip(axes.flat, panels.items(), strict=False):
-        low, high = np.quantile(samples, [0.05, 0.95], axis=0, method="weibull")
-        axis.plot(times, observed, ".", color=DATA, ms=2.0, alpha=0.35, lw=0, label="held-out readings")
-        axis.fill_between(times, low, high, color=OURS, alpha=0.45, lw=0, label="90 % of the model")
-        axis.plot(times, samples.mean(0), color=OURS, lw=1.0, label="mean")
-        if ends is not None:
-            axis.plot(times, ends.T, color=OTHER, lw=0.7, label=["reference", None, None])
-        axis.set_title(title.replace("$", r"\$"), fontsize=8)
-        axis.tick_params(labelsize=7)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for column in range(columns):  # under the last panel of each column, which need not be in the last row
-        last = axes[max(row for row in range(rows) if row * columns + column < len(panels)), column]
-        last.set_xlabel("t", fontsize=8)
-        last.tick_params(labelbottom=True)
-    for axis in axes[:, 0]:
-        axis.set_ylabel(ylabel.replace("$", r"\$"), fontsize=8)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
+    """Readings with the mean of the reference; then for each set of samples, `(sample, time)`, the 90 % band and mean.
+
+    Bands are narrow beside what they follow, so all but the first panel have the reference's mean taken off.
+    """
+    columns = min(COLUMNS, len(panels) + 1)
+    rows = -(-(len(panels) + 1) // columns)
+    figure, axes = new_figure(columns, rows, width=2.2, height=1.8, sharex=True)
+    centre = reference.mean(0)
+    ends = np.quantile(reference, [0.05, 0.95], axis=0, method="weibull") - centre
+    bands = {title: np.quantile(x, [0.05, 0.95], axis=0, method="weibull") - centre for title, x in panels.items()}
+    reach = min(1.15 * max(np.abs(band).max() for band in bands.values()), MOST_BANDS * np.abs(ends).max())
+    first, *others = axes.flat
+    first.plot(times, observed, ".", color=DATA, ms=2.5, alpha=0.5, lw=0, label="held-out readings")
+    first.plot(times, centre, color=OTHER, lw=1.0)
+    first.set_title("a held-out trajectory", fontsize=8)
+    first.set_ylabel(_plain(ylabel), fontsize=8)
+    for axis, (title, samples) in zip(others, panels.items(), strict=False):
+        axis.fill_between(times, *bands[title], color=OURS, alpha=0.4, lw=0, label="90 % of the model")
+        axis.plot(times, samples.mean(0) - centre, color=OURS, lw=1.2, label="mean")
+        axis.plot(times, ends.T, color=OTHER, lw=0.9, label=[f"90 % of {_plain(name)}", None])
+        axis.axhline(0.0, color=OTHER, lw=0.5)
+        axis.set_title(_plain(title), fontsize=8)
+        axis.set_ylim(-reach or None, reach or None)
+    _trim(axes, len(panels) + 1, f"{_plain(ylabel)} minus mean")
+    handles = [*zip(*first.get_legend_handles_labels(), strict=True)]
+    handles += [*zip(*others[0].get_legend_handles_labels(), strict=True)]
+    figure.legend(*zip(*handles, strict=True), frameon=False, fontsize=8, ncols=4, loc="outside lower center")
     return figure
 
 
+def _plain(text: str) -> str:
+    """Matplotlib would read a dollar sign as the start of a formula."""
+    return text.replace("$", r"\$")
+
+
+def _trim(axes: Any, num: int, ylabel: str) -> None:
+    """Labels at the outer panels alone, the last of a column being in any row; what is empty is hidden."""
+    columns = axes.shape[1]
+    for index, axis in enumerate(axes.flat):
+        axis.set_visible(index < num)
+        axis.tick_params(labelsize=7)
+        is_last = index + columns >= num
+        axis.tick_params(labelbottom=is_last)
+        if is_last:
+            axis.set_xlabel("t", fontsize=8)
+        if index == 0:
+            continue
+        if index % columns == 0 or index == 1:  # the first panel has an axis of its own
+            axis.set_ylabel(ylabel, fontsize=8)
+        else:
+            axis.tick_params(labelleft=False)
+
+
 def accuracy_against_time(found: Mapping[str, np.ndarray], *, ylabel: str) -> Any:
-    """Points `(seed, [seconds, accuracy])` of each method on logarithmic axes, labelled beside their medians."""
+    """Points `(seed, [seconds, accuracy])` of each method on logarithmic axes, joined, labelled beside the middle."""
     import matplotlib as mpl
 
     figure, axes = new_figure(1, 1, width=7.2, height=4.6)
@@ -57,11 +86,14 @@ def accuracy_against_time(found: Mapping[str, np.ndarray], *, ylabel: str) -> An
     axis.set(xscale="log", yscale="log" if is_log else "linear", xlabel="seconds of the fit", ylabel=ylabel)
     colours = mpl.colormaps["viridis"](np.linspace(0.0, 0.85, len(found)))
     for (_, values), colour, marker in zip(found.items(), colours, cycle("os^Dv<>P"), strict=False):
+        order = np.argsort(values[:, 1])
+        axis.plot(*values[order].T, lw=0.7, alpha=0.5, color=colour)
         axis.plot(values[:, 0], values[:, 1], ls="", marker=marker, ms=5.5, color=colour, mec="white", mew=0.5)
     axis.margins(0.12)
     axis.grid(True, which="major", lw=0.4, alpha=0.5)
     _plain_ticks(axis)
-    _label(figure, axis, {name: np.median(values, axis=0) for name, values in found.items()}, everything, colours)
+    middle = {name: values[np.argsort(values[:, 1])[(len(values) - 1) // 2]] for name, values in found.items()}
+    _label(figure, axis, middle, everything, colours)
     return figure
 
 
