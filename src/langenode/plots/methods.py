@@ -156,4 +156,4 @@ def _free_place(centre: np.ndarray, half: np.ndarray, taken: list, frame: Any, s
 
 
 def _meet(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+    return bool(one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3])
