@@ -15,10 +15,10 @@ import numpy as np
 
 from langenode import metrics
 from langenode.assembly import Streams, fit_point, make_likelihood, new_scaling, prepare, untrained
+from langenode.choosing import configure
 from langenode.experiments import schlogl
 from langenode.experiments.modes import mode_summary, valley
 from langenode.partition import Partition
-from langenode.pipeline import configure
 from langenode.problem import simulate
 
 NUM_DRAWS, CHUNK = 4096, 512

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from langenode import assembly, cli, fitfile, fits
+from langenode.choosing import configure
 from langenode.data import load_data, save_data
 from langenode.experiments import own
-from langenode.pipeline import configure
 from langenode.runfolder import RunFolder
 from test_commands import OWN, compiled_once
 

@@ -518,7 +518,8 @@ def test_scaling_can_be_switched_off_as_the_starting_configuration_says(tmp_path
 
 def test_a_configuration_survives_its_run_folder(tmp_path):
     """What `existing_run` reads must be what was asked for, also where a default was switched off."""
-    from langenode.pipeline import Run, configure, existing_run
+    from langenode.choosing import configure
+    from langenode.pipeline import Run, existing_run
     from langenode.progress import Reporter
 
     quiet = Reporter(quiet=True)

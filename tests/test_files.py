@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from langenode import fitfile
+from langenode.choosing import configure
 from langenode.config import Config, ConfigError, merge, parse_overrides, read_toml, resolve, to_toml
 from langenode.experiments.ou import OUConfig
-from langenode.pipeline import configure
 from langenode.posteriors import Reference, langevin
 from langenode.runfolder import RunFolder, RunFolderError, write_bytes, write_json
 

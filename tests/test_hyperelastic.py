@@ -9,10 +9,10 @@ import jax
 import pytest
 
 from langenode import assembly
+from langenode.choosing import configure
 from langenode.experiments import hyperelastic
 from langenode.models import num_parameters
 from langenode.partition import Partition
-from langenode.pipeline import configure
 from test_commands import compiled_once, done, options
 
 KEY = jax.random.key(0)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from langenode import assembly, floors, metrics
+from langenode.choosing import configure
 from langenode.data import Scaling
 from langenode.experiments.ou import EXPERIMENT
 from langenode.inference import log_weights, train
 from langenode.mle import fit_mle
-from langenode.pipeline import configure
 from langenode.posteriors import cast
 from langenode.predictive import predict, sample_weights
 from langenode.problem import view

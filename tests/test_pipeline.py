@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from langenode import assembly, fitfile, fits
-from langenode.pipeline import Run, configure, open_run
+from langenode.choosing import configure
+from langenode.pipeline import Run, open_run
 from langenode.predictive import predict
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from langenode import metrics
+from langenode.choosing import configure
 from langenode.experiments import modes, schlogl
 from langenode.models import num_parameters
-from langenode.pipeline import configure
 from langenode.simulators.schlogl import SchloglParameters
 from langenode.simulators.schlogl import simulate as simulate_schlogl
 from test_commands import compiled_once, done

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from langenode import plots, points, processes, sweep
+from langenode.choosing import configure
 from langenode.config import ConfigError, parse_overrides, to_toml
-from langenode.pipeline import configure
 from test_commands import compiled_once, contents, done, langenode, options
 
 TINY = options(

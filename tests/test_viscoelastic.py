@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from langenode import assembly
+from langenode.choosing import configure
 from langenode.experiments import viscoelastic
 from langenode.models import num_parameters
 from langenode.partition import Partition
-from langenode.pipeline import configure
 from test_commands import compiled_once, done, langenode, options
 
 KEY = jax.random.key(0)

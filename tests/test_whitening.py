@@ -1,6 +1,8 @@
 """The whitened posterior is the problem's own: log-likelihood, residuals, mini-batches and the way back to weights."""
 
+# What a test knows of its objects is more than their declared types say.
 # pyright: reportAttributeAccessIssue=false, reportOptionalCall=false, reportOptionalMemberAccess=false
+# pyright: reportFunctionMemberAccess=false, reportArgumentType=false
 
 import itertools
 

@@ -1,6 +1,7 @@
 """The facade: `fit`, `load_fit` and the `Fit` they give, and the plan for a file of a user's own."""
 
 import dataclasses
+import functools
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import assembly, fitfile, fits, sampling
+from langenode import assembly, choosing, fitfile, fits, sampling
 from langenode.bands import prediction_dataset
 from langenode.config import Config, ConfigError, merge, resolve
 from langenode.data import (
@@ -199,41 +200,61 @@ def fit(
     named["stochastic"] = stochastic if where is None else "function"
     asked = merge(dict(options or {}), {key: value for key, value in named.items() if value is not None})
     if model is None:
-        plan = own.plan(data, asked)
-        config = _own_config(plan.layer, asked)
+        config, _ = _own_config(own.plan(data, asked).layer, asked)
         data = own.prepare(data, config)
         validation = None if validation is None else own.prepare(validation, config)
         return _fit(own.EXPERIMENT, config, data, validation, where)
-    experiment, config = _user_experiment(model, data, asked)
+    experiment, config = _user_experiment(model, data, asked, where)
     return _fit(experiment, config, data, validation, where)
 
 
-def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> own.OwnConfig:
-    method, target = asked.get("method", own.EXPERIMENT.default_method), layer["target"]
-    return resolve(own.OwnConfig, {"method": method}, own.defaults(method, target, asked), layer, asked)
+def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[own.OwnConfig, tuple[own.Choice, ...]]:
+    """The configuration for a user's data, and the choices of method and weights with their reasons."""
+    target = layer["target"]
+    chosen = choosing.choose_method(own.EXPERIMENT, target, asked, layer=layer)
+    below = own.defaults(chosen.layer["method"], target, asked)
+    config = resolve(own.OwnConfig, below, layer, chosen.layer, asked)
+    why = "asked for" if "stochastic" in asked else "there the sampler can be checked"
+    choices = (
+        own.Choice("method", config.method, chosen.why),
+        own.Choice("stochastic", config.stochastic, why),
+    )
+    return config, choices
 
 
-def _user_experiment(model: Any, data: Dataset, asked: Mapping[str, Any]) -> tuple[Experiment, Config]:
+def _user_experiment(
+    model: Any, data: Dataset, asked: Mapping[str, Any], where: Where | None
+) -> tuple[Experiment, Config]:
     """The user's model as an experiment; it sees the data in their own units unless scaling is asked for."""
     target = asked.get("target") or ("population" if own.has_replicates(data) else "posterior")
     duration = float((data.times[:, -1] - data.times[:, 0]).max())
     # Long gaps between readings are cut as for our own models; in the data's own unit of time.
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
-    # As for our own models, but all weights vary unless told otherwise, and noise is inferred where it has a place.
-    below = own.defaults(asked.get("method", own.EXPERIMENT.default_method), target, asked) | {"stochastic": "all"}
-    if getattr(model, "log_noise", None) is None:
-        below.pop("noise", None)
-    config = resolve(Config, below, layer, asked)
+    experiment = own.EXPERIMENT._replace(
+        name=USER_MODEL,
+        config=Config,
+        build_model=lambda config, key: model,
+        candidates=as_configured,
+        defaults=functools.partial(_user_defaults, model),
+    )
+    chosen = choosing.choose_method(experiment, target, asked, layer=layer, where=where)
+    below = experiment.defaults(chosen.layer["method"], target, asked)
+    config = resolve(Config, below, layer, chosen.layer, asked)
     if config.noise.kind == "inferred" and getattr(model, "log_noise", None) is None:
         raise ConfigError(
             "inferred noise is a weight of the model; yours has no log_noise; give it one, e.g. NeuralODE(..., "
             "log_noise=jnp.zeros(num_outputs)), or set noise.kind='given' with noise.sigma"
         )
-    experiment = own.EXPERIMENT._replace(
-        name=USER_MODEL, config=Config, build_model=lambda config, key: model, candidates=as_configured
-    )
     return experiment, config
+
+
+def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """As for our own models, but all weights vary unless told otherwise, and noise is inferred where it has a place."""
+    below = own.defaults(method, target, asked) | {"stochastic": "all"}
+    if getattr(model, "log_noise", None) is None:
+        below.pop("noise", None)
+    return below
 
 
 def _fit(
@@ -332,10 +353,10 @@ def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
         raise DataError(f"{path}: {error}", reading.table_facts) from error
     roles = {part: value for part, value in reading.columns._asdict().items() if value is not None}
     layer = merge(plan.layer, {"data": {**roles, "path": str(path)}})
-    config = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
+    config, choices = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
     own.check_sizes(reading.data, config)
     own.divide(own.prepare(reading.data, config), config)  # refused here, before a folder is made
-    return FilePlan(reading, config, plan.choices, {"path": str(path), "sha256": _sha256(path)})
+    return FilePlan(reading, config, (*plan.choices, *choices), {"path": str(path), "sha256": _sha256(path)})
 
 
 def _names(part: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ import io
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,9 +19,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version, assembly, evaluation, fitfile, fits, metrics, report, runfiles, sampling, verdict
+from langenode import (
+    _version,
+    assembly,
+    evaluation,
+    fitfile,
+    fits,
+    metrics,
+    report,
+    runfiles,
+    sampling,
+    verdict,
+)
 from langenode.assembly import Prepared
-from langenode.config import Config, ConfigError, merge, read_toml, resolve, to_toml
+from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Companion, Drawing, Experiment, Results, Splits
 from langenode.experiments.own import has_replicates
@@ -396,18 +407,6 @@ def existing_run(path: Path, reporter: Reporter) -> Run:
         known = ", ".join(EXPERIMENTS)
         raise ConfigError(f"experiment in {folder.config} must be one of {known}; got {name!r}; correct it")
     return Run(folder, resolve(EXPERIMENTS[name].config, stored), reporter)
-
-
-def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
-    """Resolve a configuration: the experiment's defaults for the method and target, then the user's layers."""
-    known = EXPERIMENTS[experiment]
-    asked: dict[str, Any] = {}
-    for layer in layers:
-        asked = merge(asked, layer)
-    method = asked.get("method", known.default_method)
-    target = asked.get("target", known.default_target(method))
-    top = {"experiment": experiment, "method": method, "target": target}
-    return resolve(known.config, top, known.defaults(method, target, asked), asked, {"experiment": experiment})
 
 
 def _provenance(config: Config) -> dict[str, Any]:

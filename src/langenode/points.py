@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from langenode import _version, pipeline
+from langenode import _version, choosing, pipeline
 from langenode.config import ConfigError, merge, parse_overrides, to_toml
 from langenode.processes import Ended, num_cores, run_commands
 from langenode.progress import Reporter
@@ -70,7 +70,7 @@ def make_point(experiment: str, base: Mapping[str, Any], values: dict[str, Any],
     settings = merge(base, {} if seed is None else {"seed": seed})
     for key, value in values.items():
         settings = merge(settings, nested(key, value))
-    config = pipeline.configure(experiment, [settings])
+    config = choosing.configure(experiment, [settings])
     pipeline.refuse_function(config)
     words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in flat(settings).items()]
     return Point(_name(values, None if seed is None else config.seed), values, config.seed, config, words)

@@ -16,6 +16,8 @@ from langenode.posteriors import Density, Sampled, Trust
 LOWEST_LOG_LIKELIHOOD = -1e30
 # Gradients in whitened coordinates are about sqrt(dim) long; this many times that is no longer the posterior.
 LONGEST_GRADIENT = 10.0
+# R-hat is read from this many predictions at most.
+MOST_PREDICTIONS = 256
 
 
 def library(method: str) -> Any:
@@ -52,6 +54,40 @@ def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) ->
     limit = LONGEST_GRADIENT * math.sqrt(u.shape[0])
     length = jnp.sqrt(jnp.sum(gradient**2))
     return gradient * jnp.minimum(1.0, limit / jnp.maximum(length, 1e-30)), (length > limit) | ~is_finite
+
+
+def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[str, float]:
+    """The largest R-hat (rank-normalised, split) of a weight, and of a prediction where there are residuals; bulk ESS.
+
+    Networks have equal modes, hidden units exchanged: chains that never leave theirs disagree in the weights and may
+    agree in all they predict.
+    """
+    if points.shape[1] < 4:  # halves of two are the least that have a variance
+        return {}
+    r_hat, ess = _read_chains(points)
+    found = {"r_hat": r_hat, "ess": ess}
+    if density.residual is not None:
+        found["r_hat_predictions"] = _read_chains(_predictions(density, points))[0]
+    return found
+
+
+def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, float]:
+    import blackjax
+
+    r_hat, ess = (np.asarray(jax.jit(read)(values), float) for read in (blackjax.rhat, blackjax.ess_bulk))
+    return float(np.max(np.where(np.isnan(r_hat), np.inf, r_hat))), float(np.min(np.where(np.isnan(ess), 0.0, ess)))
+
+
+@eqx.filter_jit
+def _predictions(density: Density, points: Array) -> Array:
+    flat = jax.lax.map(density.residual, points.reshape(-1, density.dim), batch_size=256)
+    return flat[:, :: -(-flat.shape[1] // MOST_PREDICTIONS)].reshape(*points.shape[:2], -1)
+
+
+def describe_r_hat(found: Mapping[str, Any]) -> str:
+    """Both R-hats in words."""
+    text = f"R-hat {found.get('r_hat', math.nan):.3f} of the weights"
+    return text + (f", {found['r_hat_predictions']:.3f} of the predictions" if "r_hat_predictions" in found else "")
 
 
 def unchecked(method: str) -> Trust:

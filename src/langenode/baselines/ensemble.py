@@ -8,20 +8,24 @@ from langenode.baselines.modes import find_modes, prior_starts
 from langenode.posteriors import Density, Sampled
 
 
-def ensemble(
-    density: Density, *, key: PRNGKeyArray, num_members: int = 64, num_iterations: int = 60
-) -> Sampled:
-    """A deep ensemble: its spread is that of the modes, not of the posterior. Failed members are dropped and counted."""
+def ensemble(density: Density, *, key: PRNGKeyArray, num_members: int = 64, num_iterations: int = 60) -> Sampled:
+    """A deep ensemble: its spread is that of the modes, not of the posterior.
+
+    Members whose search failed are dropped and counted.
+    """
     check_sizes(num_members=num_members)
     modes = find_modes(density, prior_starts(density, num_members, key=key), num_iterations=num_iterations)
-    values = np.asarray(modes.log_posteriors, float)
-    diagnostics = {"num_evaluations": modes.num_evaluations, "log_posterior": float(np.max(values))}
-    return finish("ensemble", density, modes.points, None, diagnostics, unchecked("ensemble"))
+    is_sound = modes.is_sound()
+    diagnostics = {
+        "num_evaluations": modes.num_evaluations,
+        "log_posterior": float(np.max(np.asarray(modes.log_posteriors, float))),
+        "failed": int(np.sum(~is_sound)),
+    }
+    points = modes.points[is_sound] if np.any(is_sound) else modes.points
+    return finish("ensemble", density, points, None, diagnostics, unchecked("ensemble"))
 
 
-def map_estimate(
-    density: Density, *, key: PRNGKeyArray, num_starts: int = 8, num_iterations: int = 60
-) -> Sampled:
+def map_estimate(density: Density, *, key: PRNGKeyArray, num_starts: int = 8, num_iterations: int = 60) -> Sampled:
     """The highest of a few modes, as one draw: no uncertainty."""
     check_sizes(num_starts=num_starts)
     modes = find_modes(density, prior_starts(density, num_starts, key=key), num_iterations=num_iterations)

@@ -14,7 +14,7 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.baselines.common import check_sizes, evaluate, finish
-from langenode.baselines.modes import find_modes, passes, prior_starts
+from langenode.baselines.modes import find_modes, jittered, passes, prior_starts
 from langenode.diagnostics import k_hat, relative_ess
 from langenode.posteriors import Density, Sampled, Trust
 from langenode.posteriors.gaussnewton import has_forward_mode, jacobian_at
@@ -46,7 +46,7 @@ class LaplaceFit(NamedTuple):
 def laplace(
     density: Density, *, key: PRNGKeyArray, num_draws: int = 1024, num_starts: int = 8, num_iterations: int = 60
 ) -> Sampled:
-    """Equally weighted draws of `laplace_fit`; their importance weights, for diagnostics only, say how far off it is."""
+    """Equally weighted draws of `laplace_fit`; importance weights, for diagnostics only, say how far off it is."""
     check_sizes(num_draws=num_draws, num_starts=num_starts)
     key_fit, key_draws = jax.random.split(key)
     fit = laplace_fit(density, key=key_fit, num_starts=num_starts, num_iterations=num_iterations)
@@ -61,9 +61,7 @@ def laplace(
     return found._replace(centre=fit.mode)
 
 
-def laplace_fit(
-    density: Density, *, key: PRNGKeyArray, num_starts: int = 8, num_iterations: int = 60
-) -> LaplaceFit:
+def laplace_fit(density: Density, *, key: PRNGKeyArray, num_starts: int = 8, num_iterations: int = 60) -> LaplaceFit:
     """The highest of the modes found from draws of the prior, and the curvature there.
 
     The algebra is in 64 bits: in 32 the small curvatures drown in the large ones.
@@ -79,6 +77,12 @@ def laplace_fit(
     cost = density.dim if density.residual is None else passes(density).num
     root = jnp.asarray(vectors / np.sqrt(values), density.dtype)
     return LaplaceFit(mode, root, log_evidence, modes.num_evaluations + cost + 1)
+
+
+@eqx.filter_jit
+def start_about(density: Density, fit: LaplaceFit, num: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
+    """Coordinates `u` of starts about the mode."""
+    return jax.vmap(lambda key: jittered(density, fit, key=key))(jax.random.split(key, num))
 
 
 @eqx.filter_jit

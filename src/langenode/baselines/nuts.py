@@ -1,7 +1,7 @@
 """The No-U-Turn sampler (blackjax) in many chains side by side, with Stan's window adaptation in each.
 
-Where there are residuals a chain starts at a mode found from a draw of the prior, jittered by twice the Gauss-Newton
-law there, and runs in that law's coordinates; else it starts at the draw itself. Warm-up and draws run in blocks, so
+Where there are residuals a chain starts about a mode found from a draw of the prior, jittered in the coordinates of the
+Gauss-Newton law there, and runs in these; else it starts at the draw itself. Warm-up and draws run in blocks, so
 that a budget of seconds can end them; at least one block of draws is always made.
 """
 
@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.baselines.common import check_sizes, evaluate, finish, library
-from langenode.baselines.modes import Whitening, find_modes, local_whitening, passes, prior_starts
+from langenode.baselines.common import agreement, check_sizes, describe_r_hat, evaluate, finish, library
+from langenode.baselines.modes import Whitening, find_modes, jittered, local_whitening, passes, prior_starts
 from langenode.posteriors import Density, Sampled, Trust, cast
 
 LARGEST_DENSE_METRIC = 100
-JITTER = 2.0
 FIRST_STEP_SIZE = 0.2
 WARMUP_BLOCK = 25
 DRAWS_BLOCK = 8
@@ -77,26 +76,29 @@ def nuts(
     chains, num_warm_leapfrog, is_cut = _warm_up(density, options, chains, num_warmup, deadline, key=key_warm)
     per_chain = -(-num_draws // num_chains)
     trace, is_stopped = _draw(density, options, chains, per_chain, deadline, key=key_draw)
-    diagnostics = _diagnose(trace) | {"stopped": is_cut or is_stopped}
+    diagnostics = _diagnose(density, trace) | {"stopped": is_cut or is_stopped}
     diagnostics["num_evaluations"] = cost + num_warm_leapfrog + int(np.sum(trace.num_leapfrog))
     kept = np.swapaxes(trace.points[:, thinning - 1 :: thinning], 0, 1).reshape(-1, density.dim)
-    return finish("nuts", density, jnp.asarray(kept[:num_draws]), None, diagnostics, _judge(diagnostics, trace))
+    return finish(
+        "nuts", density, jnp.asarray(kept[:num_draws]), None, diagnostics, _judge(diagnostics, trace.is_divergent.size)
+    )
 
 
 def _start(density: Density, num_chains: int, options: _Options, *, key: PRNGKeyArray) -> tuple[_Chain, int]:
-    """Chains at their starts, and what these cost; a chain without a finite start takes another's."""
+    """Chains at their starts, and what these cost; a chain whose search failed takes another's."""
     key_prior, key_jitter = jax.random.split(key)
     starts, cost = prior_starts(density, num_chains, key=key_prior), num_chains
+    is_fine = np.isfinite(np.asarray(evaluate(density, starts)))
     if density.residual is not None:
         modes = find_modes(density, starts)
-        starts, cost = modes.points, cost + modes.num_evaluations + num_chains * (passes(density).num + 2)
-    is_fine = np.flatnonzero(np.isfinite(np.asarray(evaluate(density, starts))))
-    if len(is_fine) == 0:
+        starts, is_fine = modes.points, modes.is_sound()
+        cost += modes.num_evaluations + num_chains * (passes(density).num + 8)
+    if not np.any(is_fine):
         raise ValueError(
             f"nuts must start where the posterior is finite; none of {num_chains} starts is; check that the model "
             "gives numbers under the prior"
         )
-    starts = starts[np.resize(is_fine, num_chains)]
+    starts = starts[np.where(is_fine, np.arange(num_chains), np.resize(np.flatnonzero(is_fine), num_chains))]
     return _make_chains(density, starts, options, jax.random.split(key_jitter, num_chains)), cost
 
 
@@ -108,9 +110,7 @@ def _make_chains(density: Density, starts: Array, options: _Options, keys: Array
 
     def one(z: Array, key: Array) -> _Chain:
         frame = local_whitening(density, z)
-        jitter = 0.0 if frame.root is None else JITTER
-        u = jitter * jax.random.normal(key, z.shape, z.dtype)
-        u = jnp.where(jnp.isfinite(density.log_posterior(frame(u))), u, 0.0)
+        u = jnp.zeros_like(z) if frame.root is None else jittered(density, frame, key=key)
         state = blackjax.nuts.init(u, lambda u: density.log_posterior(frame(u)))
         return cast(_Chain(frame, state, init_steps(FIRST_STEP_SIZE), init_metric(density.dim)), density.dtype)
 
@@ -222,26 +222,20 @@ def _draw_block(
     return jax.vmap(one)(chains, jax.random.split(key, chains.frame.centre.shape[0]))
 
 
-def _diagnose(trace: _Trace) -> dict[str, Any]:
-    import blackjax
-
-    points = jnp.asarray(trace.points)
-    found: dict[str, Any] = {
+def _diagnose(density: Density, trace: _Trace) -> dict[str, Any]:
+    return {
         "divergences": int(np.sum(trace.is_divergent)),
         "acceptance": float(np.mean(trace.acceptance)),
+        **agreement(density, jnp.asarray(trace.points)),
     }
-    if points.shape[1] >= 4:  # halves of two are the least that have a variance
-        found["r_hat"] = float(np.max(np.asarray(blackjax.rhat(points))))
-        found["ess"] = float(np.min(np.asarray(blackjax.ess_bulk(points))))
-    return found
 
 
-def _judge(found: dict[str, Any], trace: _Trace) -> Trust:
-    r_hat, share = found.get("r_hat", np.nan), found["divergences"] / trace.is_divergent.size
-    figures = f"R-hat {r_hat:.3f}, {found['divergences']} divergences in {trace.is_divergent.size} transitions"
+def _judge(found: dict[str, Any], num: int) -> Trust:
+    figures = f"{describe_r_hat(found)}, {found['divergences']} divergences in {num} transitions"
     figures += ", stopped by the budget" if found["stopped"] else ""
-    if not r_hat <= LARGEST_R_HAT:
-        return Trust(False, f"chains disagree: {figures}; use a longer warm-up or more draws, or smc for many modes")
-    if share > MOST_DIVERGENCES:
+    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
+        only = " in the weights only" if found.get("r_hat_predictions", np.inf) <= LARGEST_R_HAT else ""
+        return Trust(False, f"chains disagree{only}: {figures}; use a longer warm-up or more draws, or smc")
+    if found["divergences"] > MOST_DIVERGENCES * num:
         return Trust(False, f"many transitions diverge: {figures}; raise target_acceptance")
     return Trust(True, figures)

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.baselines.common import bounded_gradient, check_sizes, finish, library
-from langenode.baselines.laplace import LaplaceFit, laplace_fit
+from langenode.baselines.common import agreement, bounded_gradient, check_sizes, describe_r_hat, finish, library
+from langenode.baselines.laplace import LaplaceFit, laplace_fit, start_about
 from langenode.posteriors import Density, Sampled, Trust
 
 LARGEST_R_HAT = 1.1
+MOST_BOUNDED = 0.05  # of all gradients
 
 
 def sgld(
@@ -31,7 +32,7 @@ def sgld(
     step_size: float = 0.05,
     budget: float | None = None,
 ) -> Sampled:
-    """Draws of many chains at a constant step, from draws of Laplace's law; one draw every `thinning` steps.
+    """Draws of many chains at a constant step, from about the mode; one draw every `thinning` steps.
 
     Gradients come from minibatches where the density has them, else from all data. `budget` is in seconds; at least
     one draw a chain is made.
@@ -41,18 +42,20 @@ def sgld(
     deadline = None if budget is None else time.monotonic() + budget
     key_fit, key_start, key_run = jax.random.split(key, 3)
     fit = laplace_fit(density, key=key_fit)
-    u = jax.random.normal(key_start, (num_chains, density.dim), density.dtype)
+    u = start_about(density, fit, num_chains, key=key_start)
     num_warm_blocks, per_chain = -(-num_warmup // thinning), -(-num_draws // num_chains)
     blocks, num_bounded = [], 0
     for block in range(num_warm_blocks + per_chain):
         if block and deadline is not None and time.monotonic() > deadline:
             break
-        u, count = _block(density, fit, u, thinning, jnp.asarray(step_size, density.dtype), jax.random.fold_in(key_run, block))
+        u, count = _block(
+            density, fit, u, thinning, jnp.asarray(step_size, density.dtype), jax.random.fold_in(key_run, block)
+        )
         blocks.append(np.asarray(jax.vmap(fit)(u)))
         num_bounded += int(count)
     num_steps = len(blocks) * thinning * num_chains
     kept = np.stack(blocks[min(num_warm_blocks, len(blocks) - 1) :])
-    found = _diagnose(kept) | {
+    found = agreement(density, jnp.swapaxes(jnp.asarray(kept), 0, 1)) | {
         "bounded": num_bounded / num_steps,
         "stopped": len(blocks) < num_warm_blocks + per_chain,
         "num_evaluations": fit.num_evaluations + num_steps,
@@ -88,23 +91,10 @@ def _block(
     return u, jnp.sum(is_bounded)
 
 
-def _diagnose(kept: Float[np.ndarray, "draw chain dim"]) -> dict[str, Any]:
-    import blackjax
-
-    if len(kept) < 4:
-        return {}
-    chains = jnp.swapaxes(jnp.asarray(kept), 0, 1)
-    return {
-        "r_hat": np.max(np.asarray(blackjax.rhat(chains))),
-        "ess": np.min(np.asarray(blackjax.ess_bulk(chains))),
-    }
-
-
 def _judge(found: dict[str, Any]) -> Trust:
-    r_hat = found.get("r_hat", np.nan)
-    figures = f"R-hat {r_hat:.3f}, {100 * found['bounded']:.1f} % of the gradients bounded"
-    if not r_hat <= LARGEST_R_HAT:
+    figures = f"{describe_r_hat(found)}, {100 * found['bounded']:.1f} % of the gradients bounded"
+    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
         return Trust(False, f"chains disagree: {figures}; use more draws or a larger step")
-    if found["bounded"] > 0.05:
+    if found["bounded"] > MOST_BOUNDED:
         return Trust(False, f"many gradients had to be bounded: {figures}; use a smaller step")
     return Trust(True, f"{figures}; the bias of the step size is not checked")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.baselines.common import LOWEST_LOG_LIKELIHOOD, check_sizes, finish, library
+from langenode.baselines.common import LOWEST_LOG_LIKELIHOOD, agreement, check_sizes, describe_r_hat, finish, library
 from langenode.diagnostics import log_evidence, relative_ess
 from langenode.posteriors import Density, Sampled, Trust, cast
 
@@ -138,14 +138,12 @@ def _covariance(particles: Float[Array, "sample dim"], shares: Float[Array, " sa
 
 def _result(density: Density, options: _Options, islands: _Island, num_steps: int) -> Sampled:
     """Draws, evidence and verdict."""
-    import blackjax
-
     particles = islands.state.particles
     num_islands, num, dim = particles.shape
     values = np.asarray(islands.log_evidence, float)
     is_done = bool(np.all(np.asarray(islands.state.tempering_param) >= 1.0))
     found: dict[str, Any] = {
-        "r_hat": np.max(np.asarray(blackjax.rhat(particles))),
+        **agreement(density, particles),
         "acceptance": np.mean(np.asarray(islands.acceptance)),
         "num_temperatures": num_steps,
         "evidence_spread": np.ptp(values),
@@ -162,7 +160,7 @@ def _result(density: Density, options: _Options, islands: _Island, num_steps: in
 
 def _judge(found: dict[str, Any], is_done: bool) -> Trust:
     figures = (
-        f"log-evidences of the islands within {found['evidence_spread']:.2f} nats, R-hat {found['r_hat']:.3f}, "
+        f"log-evidences of the islands within {found['evidence_spread']:.2f} nats, {describe_r_hat(found)}, "
         f"acceptance {found['acceptance']:.2f}"
     )
     if not is_done:

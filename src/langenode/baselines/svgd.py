@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.baselines.common import bounded_gradient, check_sizes, finish, library, unchecked
-from langenode.baselines.laplace import LaplaceFit, laplace_fit
+from langenode.baselines.laplace import LaplaceFit, laplace_fit, start_about
 from langenode.posteriors import Density, Sampled, cast
 
 
@@ -24,12 +24,12 @@ def svgd(
     num_steps: int = 500,
     learning_rate: float = 0.05,
 ) -> Sampled:
-    """Particles after `num_steps`, from draws of Laplace's law. Time and memory grow with the square of `num_draws`."""
+    """Particles after `num_steps`, from about the mode. Time and memory grow with the square of `num_draws`."""
     library("svgd")
     check_sizes(num_draws=num_draws - 1, num_steps=num_steps)
     key_fit, key_start = jax.random.split(key)
     fit = laplace_fit(density, key=key_fit)
-    start = jax.random.normal(key_start, (num_draws, density.dim), density.dtype)
+    start = start_about(density, fit, num_draws, key=key_start)
     particles = _run(density, fit, start, num_steps, jnp.asarray(learning_rate, density.dtype))
     found = {"num_evaluations": fit.num_evaluations + num_steps * num_draws}
     return finish("svgd", density, jax.vmap(fit)(particles), None, found, unchecked("svgd"))

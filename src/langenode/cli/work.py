@@ -66,12 +66,12 @@ def demonstrate(
 ) -> None:
     """Start or go on with a demonstration, up to the stage `last`."""
     _prepare_jax()
-    from langenode import pipeline
+    from langenode import choosing, pipeline
     from langenode.progress import Reporter
     from langenode.runfolder import RunFolder
 
     _refuse_unknown(experiment)
-    config = pipeline.configure(experiment, choices)
+    config = choosing.configure(experiment, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
     with RunFolder(folder).locked():  # before anything in it is touched

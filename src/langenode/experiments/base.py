@@ -86,8 +86,8 @@ class Experiment(NamedTuple):
     `defaults(method, target, asked)` are the layers below the user's choices, which are `asked`. `simulate` makes (or
     reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the plainest first; the
     best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics`
-    adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)` says
-    whether the weights are so few, and their law so plain, that sums over a grid give their posterior.
+    adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)`
+    says whether the weights are so few, and their law so plain, that sums over a grid give their posterior.
     """
 
     name: str

@@ -114,8 +114,6 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
         *replicates_choice,
         _start_choice(data),
         _target_choice(target, "target" in asked, is_population, data),
-        _asked_choice("method", asked.get("method"), "langevin", "the learned Langevin sampler, with a short chain"),
-        _asked_choice("stochastic", asked.get("stochastic"), "last_layer", "there the sampler can be checked"),
     ]
     return Plan(layer, tuple(choices))
 
@@ -151,10 +149,6 @@ def _start_choice(data: Dataset) -> Choice:
         return Choice("start of a trajectory", "the given columns", "the data have them")
     why = "the first complete reading, with the noise of readings, is neither fitted nor scored"
     return Choice("start of a trajectory", "its first reading", why)
-
-
-def _asked_choice(what: str, asked: str | None, otherwise: str, why: str) -> Choice:
-    return Choice(what, otherwise, why) if asked is None else Choice(what, asked, "asked for")
 
 
 def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset) -> Choice:
