@@ -257,7 +257,7 @@ def test_exact_moments_come_before_draws(tmp_path):
     draws = rng.normal(size=(16, 2))
     exact = {"how": "quadrature", "mean": [0.0, 1.0], "std": [1.0, 2.0], "log_evidence": -3.0}
     shifted = np.stack([[-0.5, 3.0], [1.5, 3.0]] * 8)  # means 0.5 and 3, standard deviations 1 and 0
-    trusted = {"method": "nuts", "is_trusted": True}
+    trusted = {"method": "nuts", "is_trusted": True, "log_evidence": -2.5}
     runs = [
         write_run(tmp_path / "n", "nuts", two_points(0.0, 1.0), draws, trusted, reference_posterior=exact),
         write_run(tmp_path / "m", "map", two_points(9.0, 1.0), shifted, reference_posterior=exact),
@@ -267,6 +267,7 @@ def test_exact_moments_come_before_draws(tmp_path):
     assert found["m"]["mean_error"] == pytest.approx(np.sqrt((0.25 + 1.0) / 2), rel=1e-12)
     assert found["m"]["std_ratio"] == pytest.approx(0.5, rel=1e-12)
     assert found["m"]["distance"] == pytest.approx(np.sqrt((0.25 + 1.0 + 1.0) / 2), rel=1e-12)
+    assert found["n"]["evidence_error"] == 0.5 and found["m"]["evidence_error"] is None
     assert found["n"]["energy_to"] is None and found["m"]["energy_to"] == "n"
 
 
@@ -307,7 +308,24 @@ def test_rows_have_the_spread_over_seeds(tmp_path):
     assert crps == {"mean": pytest.approx(3.0), "std": pytest.approx(2.0**0.5), "num": 2}
     assert [row["num_stopped"] for row in table["rows"]] == [0, 2]
     assert any(note.startswith("Ended by the budget") and "nuts" in note for note in table["notes"])
-    assert standings.cell_text(crps) == "3 ± 1.4" and standings.cell_text({"mean": None, "std": None}) is None
+    assert standings.cell_text(crps) == "3.0 ± 1.4"
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "text"),
+    [
+        (None, None, None),
+        (0.0301234, None, "0.0301"),
+        (0.0301234, 0.00048, "0.03012 ± 0.00048"),
+        (60.25, 11.0, "60 ± 11"),
+        (1.0, 0.0, "1 ± 0"),
+        (256000.0, None, "2.56e+05"),
+        (256000.0, 1200.0, "2.56e+05 ± 1.2e+03"),
+        (1234.4, None, "1234"),
+    ],
+)
+def test_a_number_with_its_spread(mean, std, text):
+    assert standings.cell_text({"mean": mean, "std": std}) == text
 
 
 def test_rows_on_other_data_have_a_table_of_their_own(tmp_path):

@@ -81,28 +81,30 @@ def _standing(table: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, A
     """One table a part, the same rows in each."""
     sort = table["sorted_by"]
     order = "" if sort is None else f" Sorted by: {COLUMNS[sort].label[0].lower()}{COLUMNS[sort].label[1:]}."
-    has_seeds = any(len(row["seeds"]) > 1 for row in table["rows"])
-    spread = " Mean ± standard deviation over seeds." if has_seeds else ""
+    seeds = max((row["seeds"] for row in table["rows"]), key=len)
+    spread = f" Mean ± standard deviation over seeds {as_text(seeds)}." if len(seeds) > 1 else ""
     parts = []
     for part, caption in PARTS.items():
         keys = [key for key in table["columns"] if COLUMNS[key].part == part]
         if keys:
-            rows = [_standing_row(row, keys, part, words) for row in table["rows"]]
+            rows = [_standing_row(row, keys, part, len(seeds), words) for row in table["rows"]]
             labels = [COLUMNS[key].label for key in keys]
             parts.append({"caption": f"{caption}.{order}{spread}", "labels": labels, "rows": rows, "part": part})
     return {"parts": parts, "notes": table["notes"]}
 
 
-def _standing_row(row: Mapping[str, Any], keys: Sequence[str], part: str, words: Mapping[str, Any]) -> dict[str, Any]:
+def _standing_row(
+    row: Mapping[str, Any], keys: Sequence[str], part: str, most: int, words: Mapping[str, Any]
+) -> dict[str, Any]:
     num = len(row["runs"])
-    seeds = f"{num} seeds" if num > 1 else f"seed {as_text(row['seeds'][0])}"
-    often = f" in {row['num_stopped']} of {num}" if num > 1 else ""
-    says = f"{seeds}; stopped by the budget{often}" if part == "cost" and row["num_stopped"] else seeds
+    says = [] if num == most else [f"seed {as_text(row['seeds'])} only"]
+    if part == "cost" and row["num_stopped"]:
+        says.append("stopped by the budget" + (f" in {row['num_stopped']} of {num}" if num > 1 else ""))
     levels = [level for level in row["verdicts"] if level in words["level"]]
     worst = next((level for level in ("distrust", "caution", "trust") if level in levels), None)
     return {
         "label": row["label"],
-        "says": says,
+        "says": "; ".join(says),
         "cells": [{"text": cell_text(row["numbers"][key]), "summary": None} for key in keys],
         "verdict": None if worst is None else level_of(worst, words),
     }

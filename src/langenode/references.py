@@ -21,7 +21,7 @@ PROBLEM = ("experiment", "target", "stochastic", "rest", "scaling", "model", "pr
 MOST_DRAWS = 512
 # Cells whose reference spread is below this share of the output's largest have no spread to speak of.
 LEAST_SPREAD = 1e-4
-DISTANCES = ("distance", "mean_error", "std_ratio", "energy_distance")
+DISTANCES = ("distance", "mean_error", "std_ratio", "energy_distance", "evidence_error")
 
 
 class Measured(NamedTuple):
@@ -29,7 +29,8 @@ class Measured(NamedTuple):
 
     `mean_error` is in standard deviations of the reference, rms over weights or cells; `std_ratio` is the median of
     ours over the reference's; `distance` joins both, the rms of `hypot(mean error, std ratio - 1)`: the Wasserstein-2
-    distance of normal marginals. `energy_distance` is that of the weights, squared, to the draws of `energy_to`.
+    distance of normal marginals. `energy_distance` is that of the weights, squared, to the draws of `energy_to`;
+    `evidence_error` the log-evidence minus the exact one.
     """
 
     to: str | None = None
@@ -39,6 +40,7 @@ class Measured(NamedTuple):
     std_ratio: float | None = None
     energy_distance: float | None = None
     energy_to: str | None = None
+    evidence_error: float | None = None
 
 
 class Member(NamedTuple):
@@ -91,6 +93,7 @@ def _measured(member: Member, draws: StoredPrediction | None, name: str | None) 
     if exact is not None and {"mean", "std"} <= set(weights):
         ours = np.asarray(weights["mean"], float), np.asarray(weights["std"], float)
         found = Measured(str(exact.get("how", "exact")), "weights", *moment_distances(*ours, *_moments(exact)))
+        found = found._replace(evidence_error=_evidence_error(member, exact))
     own = None if draws is None else _stored(member)
     if draws is None or own is None or own.outputs.shape[1:] != draws.outputs.shape[1:]:
         return found
@@ -105,6 +108,11 @@ def _measured(member: Member, draws: StoredPrediction | None, name: str | None) 
 def _exact(member: Member) -> Mapping[str, Any] | None:
     exact = member.metrics.get("reference_posterior")
     return exact if isinstance(exact, Mapping) and {"mean", "std"} <= set(exact) else None
+
+
+def _evidence_error(member: Member, exact: Mapping[str, Any]) -> float | None:
+    found, wanted = (member.metrics.get("posterior") or {}).get("log_evidence"), exact.get("log_evidence")
+    return None if found is None or wanted is None else float(found) - float(wanted)
 
 
 def _moments(exact: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +26,8 @@ COLUMNS = {
     "energy_score": Column("Energy score", "energy score", "accuracy"),
     "w1_held_out": Column("Held-out W1", "W1", "accuracy"),
     "coverage_90": Column("90 % coverage", "90 % cov.", "accuracy"),
-    "log_evidence": Column("Log-evidence", "log-evid.", "cost"),
+    "log_evidence": Column("Log-evidence", "log-evid.", "accuracy"),
+    "evidence_error": Column("Log-evidence minus exact", "its error", "accuracy"),
     "relative_ess": Column("Relative ESS", "rel. ESS", "cost"),
     "ancestors": Column("Ancestors", "ancest.", "cost"),
     "k_hat": Column("k-hat", "k-hat", "cost"),
@@ -145,12 +147,17 @@ def number_text(value: float) -> str:
     """A number in few characters."""
     if value and abs(value) >= 1e5:
         return f"{value:.2e}"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def cell_text(number: Mapping[str, Any]) -> str | None:
-    """`mean ± std` of a row's number; None where there is none."""
-    if number["mean"] is None:
+    """`mean ± std` of a row's number, to two digits of its spread; None where there is none."""
+    mean, std = number["mean"], number["std"]
+    if mean is None:
         return None
-    spread = "" if number["std"] is None else f" ± {number['std']:.2g}"
-    return f"{number_text(number['mean'])}{spread}"
+    if not std:
+        return number_text(mean) if std is None else f"{number_text(mean)} ± 0"
+    if abs(mean) >= 1e5:
+        return f"{number_text(mean)} ± {std:.1e}"
+    digits = min(6, max(0, 1 - math.floor(math.log10(std))))
+    return f"{mean:.{digits}f} ± {std:.{digits}f}"
