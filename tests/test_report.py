@@ -12,7 +12,8 @@ import tomli_w
 from PIL import Image
 
 from langenode.comparison import compare_runs, distinct_names
-from langenode.report import render_comparison, render_report, write_report
+from langenode.comparisonpage import render_comparison
+from langenode.report import render_report, write_report
 from langenode.runfolder import RunFolder, RunFolderError
 
 BAD_NAME = "<script>alert(1)</script>"

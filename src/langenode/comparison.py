@@ -7,11 +7,13 @@ import json
 import math
 import statistics
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from langenode.references import DISTANCES, Measured, Member, measure
 from langenode.runfolder import RunFolder, RunFolderError, read_record
+from langenode.standings import COLUMNS, standings
 
 # Lower is better in all of them.
 SCORES = {
@@ -25,23 +27,33 @@ DIAGNOSTICS = ("relative_ess", "k_hat", "log_evidence")
 OBJECTIVES = {"energy": ("energy_score",), "quantile": ("w1_held_out",), "log_mean_exp": ()}
 
 
-def compare_runs(folders: Sequence[RunFolder]) -> dict[str, Any]:
-    """What `compare` shows, as plain JSON: `runs`, `groups` (ranked, one for each data set), `seeds` and `notes`."""
-    if len(folders) < 2:
+def compare_runs(folders: Sequence[RunFolder], *, fewest: int = 2) -> dict[str, Any]:
+    """What `compare` shows, as plain JSON: `runs`, `groups` (ranked, one for each data set), `seeds` and `notes`.
+
+    `standings` are tables with a row for runs that differ by their seed only.
+    """
+    if len(folders) < fewest:
         raise RunFolderError(
             f"a comparison needs two runs or more; got {len(folders)}; name another, as in: langenode compare A B"
         )
     configs = [read_config(folder) for folder in folders]
     names = distinct_names([folder.path for folder in folders])
-    runs = [_run(*one) for one in zip(names, folders, configs, strict=True)]
-    groups = [_ranked(members) for members in _by_data(runs)]
+    members = [
+        Member(name, folder, config, read_metrics(folder))
+        for name, folder, config in zip(names, folders, configs, strict=True)
+    ]
+    runs = [_run(member) for member in members]
+    _add_distances(runs, members)
+    groups = [_ranked(group) for group in _by_data(runs)]
     ranks = {row["name"]: row["rank"] for group in groups for row in group["rows"]}
     sources = [read_record(folder.provenance).get("source") for folder in folders]
+    alike = _alike(runs, configs, sources)
     return {
         "scores": dict(SCORES),
         "runs": runs,
         "groups": groups,
-        "seeds": _over_seeds(runs, configs, sources, ranks),
+        "standings": standings(runs, alike),
+        "seeds": [_summary(group, ranks) for group in alike if len({run["seed"] for run in group}) > 1],
         "notes": _notes(runs, groups),
     }
 
@@ -84,24 +96,68 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
     return distinct
 
 
-def _run(name: str, folder: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
-    metrics = read_metrics(folder)
+def _run(member: Member) -> dict[str, Any]:
+    name, folder, config, metrics = member
     found: dict[str, Any] = {"name": name, "path": str(folder.path)}
     for key in ("experiment", "method", "target", "stochastic", "rest", "seed"):
         found[key] = metrics.get(key, config.get(key))
     seconds = _mapping(metrics.get("seconds")) | _mapping(read_record(folder.provenance).get("seconds"))
     diagnostics = _mapping(metrics.get("posterior"))
+    scores = _scores(metrics)
     return found | {
-        "scores": _scores(metrics),
+        "scores": scores,
         "trained_on": _trained_on(config),
         "diagnostics": {key: _number(diagnostics.get(key)) for key in DIAGNOSTICS},
         "verdict": _mapping(metrics.get("verdict")).get("level"),
         "seconds": _number(seconds.get("fit")),
         "data_id": metrics.get("data_id"),
+        "numbers": _numbers(metrics, config, scores) | {"seconds": _number(seconds.get("fit"))},
+        "is_stopped": _is_stopped(metrics, config),
+        "reference": Measured()._asdict(),
     }
 
 
-def _scores(metrics: dict[str, Any]) -> dict[str, float | None]:
+def _numbers(metrics: Mapping[str, Any], config: Mapping[str, Any], scores: dict[str, Any]) -> dict[str, float | None]:
+    """Every number of the table of methods, None where a run has none; distances come later."""
+    diagnostics = _mapping(metrics.get("posterior"))
+    found = {key: _number(diagnostics.get(key)) for key in COLUMNS}
+    found |= {key: scores[key] for key in COLUMNS if key in scores}
+    found["coverage_90"] = _number(_mapping(metrics.get("coverage")).get("90"))
+    if (found["relative_ess"] or 0.0) > 0.95:  # there is no tail to speak of
+        found["k_hat"] = None
+    if found["num_evaluations"] is None:
+        found["num_evaluations"] = _training_evaluations(metrics, config)
+    return found
+
+
+def _training_evaluations(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> float | None:
+    """Replicas times updates, where every update saw all data; a gradient counts as one evaluation."""
+    options, updates = _mapping(config.get("training")), _mapping(metrics.get("training")).get("updates")
+    num = _number(options.get("num_samples"))
+    is_whole = not any(options.get(key) for key in ("batch_trajectories", "batch_conditions"))
+    return float(updates) * num if is_whole and num is not None and isinstance(updates, int) else None
+
+
+def _is_stopped(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether the budget ended the fit."""
+    training = _mapping(metrics.get("training"))
+    is_short = bool(training) and training.get("updates", 0) < training.get("asked", 0)
+    is_cut = is_short and config.get("budget") is not None and not _mapping(config.get("training")).get("patience")
+    return bool(_mapping(metrics.get("posterior")).get("stopped")) or is_cut
+
+
+def _add_distances(runs: list[dict[str, Any]], members: Sequence[Member]) -> None:
+    """How far each run is from the reference among those on its data."""
+    by_name = {member.name: member for member in members}
+    for group in _by_data(runs):
+        found = measure([by_name[run["name"]] for run in group])
+        for run in group:
+            held = found[run["name"]]._asdict()
+            run["reference"] = held
+            run["numbers"] |= {key: _number(held[key]) for key in DISTANCES}
+
+
+def _scores(metrics: Mapping[str, Any]) -> dict[str, float | None]:
     inside = _number(_mapping(metrics.get("coverage")).get("90"))
     return {
         "crps": _number(metrics.get("crps")),
@@ -111,7 +167,7 @@ def _scores(metrics: dict[str, Any]) -> dict[str, float | None]:
     }
 
 
-def _trained_on(config: dict[str, Any]) -> list[str]:
+def _trained_on(config: Mapping[str, Any]) -> list[str]:
     if config.get("target") != "population":
         return []
     loss = _mapping(config.get("population")).get("loss", "energy")
@@ -228,19 +284,18 @@ def _notes(runs: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str
     return notes
 
 
-def _over_seeds(
-    runs: list[dict[str, Any]], configs: list[dict[str, Any]], sources: list[Any], ranks: dict[str, int | None]
-) -> list[dict[str, Any]]:
-    """Mean and standard deviation of the scores over runs that differ by their seed only."""
+def _alike(runs: list[dict[str, Any]], configs: list[dict[str, Any]], sources: list[Any]) -> list[list[dict[str, Any]]]:
+    """Runs that differ by their seed only."""
     alike: dict[str, list[dict[str, Any]]] = {}
     for run, config, source in zip(runs, configs, sources, strict=True):
         options = {key: value for key, value in config.items() if key != "seed"}
         identity = json.dumps([options, _mapping(source).get("sha256")], sort_keys=True, default=str)
         alike.setdefault(identity, []).append(run)
-    return [_summary(members, ranks) for members in alike.values() if len({run["seed"] for run in members}) > 1]
+    return list(alike.values())
 
 
 def _summary(members: list[dict[str, Any]], ranks: dict[str, int | None]) -> dict[str, Any]:
+    """Mean and standard deviation of the scores over seeds."""
     scores: dict[str, Any] = {}
     for key in SCORES:
         values = [run["scores"][key] for run in members if run["scores"][key] is not None]

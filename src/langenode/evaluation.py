@@ -16,8 +16,11 @@ from langenode.experiments.own import has_replicates
 from langenode.inference import FitError, log_weights
 from langenode.likelihood import Likelihood
 from langenode.models import num_parameters
+from langenode.posteriors import cast
 from langenode.predictive import Prediction, observable, predict, with_noise
 from langenode.problem import Problem
+from langenode.quadrature import integrate
+from langenode.whitening import whiten
 
 MOST_CORRELATED = 16
 # Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
@@ -162,6 +165,23 @@ def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int])
     error = 2.0 * np.sqrt((before.var() + last.var()) / tenth)
     late = max(0.0, change) / max(abs(start - end), 1e-300) if abs(change) > error else 0.0
     return {**counts, "loss_start": start, "loss_end": end, "late_change": min(late, 1.0)}
+
+
+def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
+    """The posterior of one or two weights by sums over a grid: what samplers of it should find. `train` is scaled."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    prior = cast(problem.prior, dtype)
+    start = prior.to_standard(problem.partition.flatten(problem.model))
+    found = integrate(whiten(problem, train, dtype), start)
+    spread = np.sqrt(np.diag(found.covariance))
+    moments: dict[str, Any] = {
+        "how": "quadrature",
+        "mean": np.asarray(prior.to_weights(jnp.asarray(found.mean)), float),
+        "std": np.asarray(prior.scale, float) * spread,
+    }
+    if len(spread) > 1:
+        moments["corr"] = float(found.covariance[0, 1] / np.prod(spread))
+    return moments | {"log_evidence": found.log_evidence, "log_evidence_error": found.error}
 
 
 def posterior_diagnostics(

@@ -41,6 +41,7 @@ from langenode.inference import TrainState, initial_state, train
 from langenode.predictive import Prediction, Rule, observable, predict, sample_weights
 from langenode.problem import Problem
 from langenode.progress import Reporter
+from langenode.quadrature import QuadratureError
 from langenode.runfolder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
 
 Stage = Literal["simulate", "fit", "predict", "evaluate", "report"]
@@ -152,6 +153,8 @@ class Run:
             found["posterior"] = header["sampling"]
         elif self.config.target != "population":
             found["posterior"] = self._posterior_diagnostics(results)
+        if self.experiment.has_exact_posterior(self.config):
+            found |= self._exact_posterior(results)
         results = results._replace(metrics=found)
         found |= self.experiment.metrics(results)
         found["verdict"] = verdict.judge(found)
@@ -247,6 +250,19 @@ class Run:
         noise = assembly.make_likelihood(self.config, self._mle(data), data.train, scaling)
         num = self.config.predict.num_weights
         return evaluation.posterior_diagnostics(results.problem, noise, data.train, num, key=self.keys.evaluation)
+
+    def _exact_posterior(self, results: Results) -> dict[str, Any]:
+        """Of the problem itself, whatever the method made of it."""
+        scaling = results.rule.scaling
+        assert scaling is not None
+        train = assembly.prepare(self.config, scaling, results.splits.train, None).train
+        plain = self.config.model_copy(update={"method": "map"})
+        try:
+            found = evaluation.exact_posterior(assembly.assemble(plain, results.mle, train, scaling), train)
+        except QuadratureError as error:
+            self.reporter.say(f"no exact posterior: {error}")
+            return {}
+        return {"reference_posterior": found}
 
     def _header(self, result: Solved, scaling: Scaling, train: Dataset, factor: np.ndarray) -> dict[str, Any]:
         names, columns = (train.input_names, train.output_names), self._read_provenance().get("columns", {})

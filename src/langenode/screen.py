@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from langenode.standings import COLUMNS, cell_text
+
 
 def print_results(found: Mapping[str, Any]) -> None:
     """What a run found: the verdict and the main numbers."""
@@ -65,8 +67,44 @@ def print_comparison(found: Mapping[str, Any]) -> None:
         _print_table(f"Ranked by {ranked}" if ranked else "Not ranked", header, rows)
         for note in group["notes"]:
             _print(note)
+
+
+def print_methods(found: Mapping[str, Any]) -> None:
+    """The methods of a comparison, and those that are not in the table."""
+    print_standings(found)
+    absent = [(name, "failed", _short(why)) for name, why in found["failed"].items()]
+    absent += [(name, "not run", _short(why)) for name, why in found["refused"].items()]
+    if absent:
+        _print_table("Not in the table", ("method or run", "what happened", "why"), absent)
     for note in found["notes"]:
         _print(note)
+
+
+def print_standings(found: Mapping[str, Any]) -> None:
+    """One row a method: mean and spread over seeds; columns that do not fit go into a table below."""
+    for table in found["standings"]:
+        rows, keys = table["rows"], table["columns"]
+        texts = [[row["label"], *(cell_text(row["numbers"][key]) or "-" for key in keys)] for row in rows]
+        for row, cells in zip(rows, texts, strict=True):
+            if row["num_stopped"] and "seconds" in keys:
+                cells[1 + keys.index("seconds")] += " (stopped)"
+        header = ["method", *(COLUMNS[key].short for key in keys)]
+        sort = "" if table["sorted_by"] is None else f", sorted by {COLUMNS[table['sorted_by']].short}"
+        for chosen in _fitting(header, texts, _console().width):
+            _print_table(f"Methods{sort}", [header[i] for i in chosen], [[row[i] for i in chosen] for row in texts])
+        for note in table["notes"]:
+            _print(note)
+
+
+def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Columns in as many tables as the width asks for, the first column in each."""
+    widths = [3 + max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    tables: list[list[int]] = [[0]]
+    for i in range(1, len(header)):
+        if len(tables[-1]) > 1 and 1 + sum(widths[k] for k in tables[-1]) + widths[i] > width:
+            tables.append([0])
+        tables[-1].append(i)
+    return tables
 
 
 def print_sweep(found: Mapping[str, Any]) -> None:

@@ -72,11 +72,31 @@ ExperimentArgument = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
+Experiment = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EXPERIMENT",
+        help="Run methods on this demonstration: ou, schlogl, hyperelastic or viscoelastic.",
+        autocompletion=_experiment_names,
+    ),
+]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Which methods: all (but paper, which is slow), or langevin,nuts,... or all,paper.",
+        autocompletion=_among("all", *METHODS),
+    ),
+]
+Budget = Annotated[str | None, typer.Option(help="Seconds that a fit may take: 60s, 2m or 90.", metavar="TIME")]
+CompareOut = Annotated[
+    Path | None,
+    typer.Option(help="The page to write (comparison.html), or the folder (runs/EXPERIMENT-comparison)."),
+]
 Vary = Annotated[
     list[str] | None,
     typer.Option("--vary", help="section.key=value,value; repeatable. Lists as [[8],[16,16]]."),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Seeds of every point: 1,2,3.")]
+Seeds = Annotated[str | None, typer.Option(help="Seeds of every point, or method: 1,2,3.")]
 SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/EXPERIMENT-sweep by default.")]
 Jobs = Annotated[int | None, typer.Option(help="How many points at a time; as many as cores by default.", min=1)]
 Metric = Annotated[

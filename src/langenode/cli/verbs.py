@@ -7,9 +7,12 @@ import typer
 
 from langenode.cli import work
 from langenode.cli.options import (
+    Budget,
+    CompareOut,
     Condition,
     ConfigFile,
     DataArgument,
+    Experiment,
     ExperimentArgument,
     Force,
     Initial,
@@ -17,6 +20,7 @@ from langenode.cli.options import (
     Jobs,
     Json,
     Method,
+    Methods,
     Metric,
     Out,
     Outputs,
@@ -203,16 +207,56 @@ def report(run_: RunArgument, force: Force = False, json_: Json = False, verbose
     work.do_stage(run_, "report", force=force, as_json=json_, verbose=verbose)
 
 
-@app.command(epilog="**Example**: `langenode compare runs/ou-langevin runs/ou-gaussian-full --out comparison.html`")
+@app.command(
+    epilog="**Examples**: `langenode compare runs/ou-langevin runs/ou-gaussian-full --out comparison.html` · "
+    "`langenode compare --experiment ou --methods all --budget 60s` · "
+    "`langenode compare --experiment ou --methods guided,nuts,laplace --seeds 1,2,3 --out runs/three`"
+)
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Two or more evaluated runs.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN...", help="Two or more evaluated runs.")] = None,
+    experiment: Experiment = None,
+    methods: Methods = None,
+    budget: Budget = None,
+    seeds: Seeds = None,
+    target: Target = None,
+    stochastic: Stochastic = None,
+    out: CompareOut = None,
+    jobs: Jobs = None,
+    config: ConfigFile = None,
+    set_: Set = None,
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Put runs side by side, ranked by scores that no method was trained on."""
-    work.compare_runs(runs, out, force=force, as_json=json_)
+    """Put runs side by side, or run methods on a demonstration and put them side by side.
+
+    RUN...: ranked by scores that no method was trained on. --experiment: a run for each method and seed on the same
+    data, by default of the posterior, with distances to a reference, diagnostics and times. A method that fails does
+    not stop the others; the same command goes on with what is missing.
+    """
+    chosen = work.layers(config, set_, target=target, stochastic=stochastic)
+    if experiment is None:
+        named = {"--methods": methods, "--budget": budget, "--seeds": seeds, "--jobs": jobs}
+        work.refuse_without_experiment(runs or [], chosen, named)
+        work.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
+        return
+    if runs:
+        work.refuse(
+            f"runs or an experiment are compared, not both; got {len(runs)} runs and --experiment {experiment}; "
+            "drop one of the two"
+        )
+    work.compare_methods(
+        experiment,
+        chosen,
+        methods,
+        budget,
+        seeds,
+        out,
+        jobs=jobs,
+        force=force,
+        as_json=json_,
+        verbose=verbose,
+    )
 
 
 @app.command(

@@ -69,6 +69,12 @@ def no_companions(config: Any) -> dict[str, Any]:
     return {}
 
 
+def never(config: Any) -> bool:
+    """Of no configuration."""
+    del config
+    return False
+
+
 def as_configured(config: Any) -> dict[str, Any]:
     """The configured model is the only candidate."""
     return {"the model": config}
@@ -80,7 +86,8 @@ class Experiment(NamedTuple):
     `defaults(method, target, asked)` are the layers below the user's choices, which are `asked`. `simulate` makes (or
     reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the plainest first; the
     best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics`
-    adds entries to metrics.json; `figures` gives named figures, in the report's order.
+    adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)`
+    says whether the weights are so few, and their law so plain, that sums over a grid give their posterior.
     """
 
     name: str
@@ -94,3 +101,4 @@ class Experiment(NamedTuple):
     default_method: str = "langevin"
     companions: Callable[[Any], Mapping[str, Any]] = no_companions
     candidates: Callable[[Any], Mapping[str, Any]] = as_configured
+    has_exact_posterior: Callable[[Any], bool] = never

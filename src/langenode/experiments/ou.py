@@ -102,6 +102,12 @@ def is_two_weight_law(config: OUConfig) -> bool:
     return not config.model.layers and config.scaling == "none"
 
 
+def has_exact_posterior(config: OUConfig) -> bool:
+    """Whether what is inferred is the posterior of (W, b), whose density has one mode."""
+    is_plain = config.stochastic == "all" and config.rest == "fixed" and config.noise.kind != "inferred"
+    return config.target != "population" and is_two_weight_law(config) and is_plain
+
+
 def metrics(results: Results) -> dict[str, Any]:
     """The moments of what the generator drew, next to those of the samples; and the exact ones."""
     drawn = drawn_weights(results)
@@ -218,4 +224,5 @@ EXPERIMENT = Experiment(
     companions=companions,
     metrics=metrics,
     figures=figures,
+    has_exact_posterior=has_exact_posterior,
 )

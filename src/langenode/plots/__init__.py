@@ -27,6 +27,7 @@ from langenode.plots.material import (
     spread_parity,
     spread_paths,
 )
+from langenode.plots.methods import accuracy_against_time, method_bands
 
 __all__ = [
     "AnalyticLaw",
@@ -34,6 +35,7 @@ __all__ = [
     "ParityPanel",
     "SpreadPanel",
     "SpreadPath",
+    "accuracy_against_time",
     "calibration",
     "density_panels",
     "dependence",
@@ -41,6 +43,7 @@ __all__ = [
     "end_density",
     "group_dependence",
     "loss_history",
+    "method_bands",
     "new_figure",
     "parity",
     "prediction_bands",
