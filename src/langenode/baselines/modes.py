@@ -150,6 +150,7 @@ def _search_cost(density: Density, num_iterations: int) -> int:
 
 def _descend(density: Density, z: Array, num_iterations: int) -> Array:
     """Gauss-Newton; then steps that shrink the gradient where the objective's own rounding would stop the search."""
+    assert density.residual is not None
     one = jnp.ones((), z.dtype)
     objective, form = Objective(density.residual, jnp.zeros_like(z), one, one), passes(density).form
     z = search(objective, z, form, num_iterations)
