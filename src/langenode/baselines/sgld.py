@@ -19,6 +19,9 @@ from langenode.posteriors import Density, Sampled, Trust
 
 LARGEST_R_HAT = 1.1
 MOST_BOUNDED = 0.05  # of all gradients
+# In Laplace's coordinates a normal posterior takes the first; one that bends away from them needs a smaller one.
+STEP_SIZES = (0.05, 0.0125, 3e-3, 8e-4, 2e-4)
+NUM_TRIAL_BLOCKS = 5
 
 
 def sgld(
@@ -29,11 +32,12 @@ def sgld(
     num_warmup: int = 200,
     num_draws: int = 1024,
     thinning: int = 20,
-    step_size: float = 0.05,
+    step_size: float | None = None,
     budget: float | None = None,
 ) -> Sampled:
     """Draws of many chains at a constant step, from about the mode; one draw every `thinning` steps.
 
+    Without a step size the largest of a few is taken at which gradients seldom have to be bounded.
     Gradients come from minibatches where the density has them, else from all data. `budget` is in seconds; at least
     one draw a chain is made.
     """
@@ -43,6 +47,9 @@ def sgld(
     key_fit, key_start, key_run = jax.random.split(key, 3)
     fit = laplace_fit(density, key=key_fit)
     u = start_about(density, fit, num_chains, key=key_start)
+    num_trials = 0
+    if step_size is None:
+        step_size, num_trials = _choose_step(density, fit, u, thinning, key=key_start)
     num_warm_blocks, per_chain = -(-num_warmup // thinning), -(-num_draws // num_chains)
     blocks, num_bounded = [], 0
     for block in range(num_warm_blocks + per_chain):
@@ -56,11 +63,28 @@ def sgld(
     num_steps = len(blocks) * thinning * num_chains
     kept = np.stack(blocks[min(num_warm_blocks, len(blocks) - 1) :])
     found = agreement(density, jnp.swapaxes(jnp.asarray(kept), 0, 1)) | {
+        "step_size": step_size,
         "bounded": num_bounded / num_steps,
         "stopped": len(blocks) < num_warm_blocks + per_chain,
-        "num_evaluations": fit.num_evaluations + num_steps,
+        "num_evaluations": fit.num_evaluations + num_steps + num_trials,
     }
     return finish("sgld", density, jnp.asarray(kept.reshape(-1, density.dim)[:num_draws]), None, found, _judge(found))
+
+
+def _choose_step(
+    density: Density, fit: LaplaceFit, start: Float[Array, "chain dim"], thinning: int, *, key: PRNGKeyArray
+) -> tuple[float, int]:
+    """The largest step at which few gradients are bounded after a while, and the gradients that the trials took."""
+    step_size, num_trials = STEP_SIZES[-1], 0
+    for step_size in STEP_SIZES:
+        u, count = start, 0
+        for block in range(NUM_TRIAL_BLOCKS):
+            step = jnp.asarray(step_size, density.dtype)
+            u, count = _block(density, fit, u, thinning, step, jax.random.fold_in(key, block))
+        num_trials += NUM_TRIAL_BLOCKS * thinning * len(start)
+        if int(count) <= MOST_BOUNDED * thinning * len(start):
+            break
+    return step_size, num_trials
 
 
 @eqx.filter_jit
