@@ -37,10 +37,10 @@ METHODS = (*TRAINED_METHODS, *DRAWN_METHODS)
 
 
 def cases():
-    """All pairs; of the experiments beyond the first, all but two methods are for `make test-slow`."""
+    """All pairs; beyond the first experiment, most are for `make test-slow`."""
     for experiment in DATA:
         for method in METHODS:
-            is_fast = experiment == "ou" or method in ("guided", "laplace")
+            is_fast = experiment == "ou" or (experiment, method) in (("hyperelastic", "guided"), ("own", "laplace"))
             if method != "bottleneck":  # which serves populations only
                 yield pytest.param(experiment, method, marks=[] if is_fast else [pytest.mark.slow])
 
