@@ -28,13 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, make_levels, path_keys
+from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, in_groups, make_levels, path_keys
 from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
 from langenode.posteriors.hamiltonian import Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
 from langenode.posteriors.starts import begin
 
-HORIZON = 0.5
+HORIZON = 0.25
 ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
 CHUNK_CELLS = 2**18  # cells of the Jacobians in work at once: more leave the processor's cache
 
@@ -223,7 +223,9 @@ def _run(
     num, later = options.num_paths, levels.between(1, None)
 
     def each(function, *batched):
-        return jax.lax.map(lambda one: function(*one), batched, batch_size=min(options.chunk, num))
+        groups = in_groups(batched, num, options.chunk)
+        made = jax.lax.map(lambda group: jax.vmap(function)(*group), groups)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num], made)
 
     def step(carry, inputs):
         paths, count = carry

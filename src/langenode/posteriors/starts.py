@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.posteriors.bridges import Level, Target, end_point, path_keys
+from langenode.posteriors.bridges import Level, Target, end_point, in_groups, path_keys
 from langenode.posteriors.gaussnewton import Factor, factorise, linearise, search
 from langenode.posteriors.particles import systematic
 
@@ -108,15 +108,13 @@ def mixture_log_density(
     """
     num = draws.shape[0]
 
-    def of_group(start, size):
-        def taken(leaf):
-            return jax.lax.dynamic_slice_in_dim(leaf, start, size)
+    def of_group(group):
+        mine, centres, factors, first = group
+        values = jax.lax.map(lambda law: law[1].log_density(mine - law[0], kept), (centres, factors))
+        is_real = first + jnp.arange(mine.shape[0]) < num  # the last group may be filled up
+        values = jnp.where(is_real[:, None], values, -jnp.inf)
+        return jax.nn.logsumexp(values, axis=0) - jnp.log(jnp.sum(is_real)).astype(draws.dtype)
 
-        mine, *laws = jax.tree.map(taken, (draws, centres, factors))
-        values = jax.lax.map(lambda law: law[1].log_density(mine - law[0], kept), tuple(laws), batch_size=16)
-        return jax.nn.logsumexp(values, axis=0) - jnp.log(size).astype(draws.dtype)
-
-    size = min(GROUP, num)
-    whole = jax.lax.map(lambda i: of_group(i * size, size), jnp.arange(num // size)).ravel()
-    rest = [of_group(num - num % size, num % size)] if num % size else []
-    return jnp.concatenate([whole, *rest])
+    groups = in_groups((draws, centres, factors), num, GROUP)
+    firsts = jnp.arange(groups[0].shape[0]) * groups[0].shape[1]
+    return jax.lax.map(of_group, (*groups, firsts)).ravel()[:num]
