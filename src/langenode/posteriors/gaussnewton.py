@@ -108,7 +108,7 @@ def linearise(residual: Residual, x: Float[Array, " dim"], form: Form) -> Linear
     derivative = jax.jacfwd if form == "weights" else jax.jacrev
     jacobian, residuals = derivative(lambda z: (residual(z),) * 2, has_aux=True)(x)
     jacobian = -jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0)
-    pull = residuals @ jacobian
+    pull = jnp.sum(residuals[:, None] * jacobian, axis=0)  # no product of matrices: its rounding depends on chunks
     pull = jnp.where(jnp.all(jnp.isfinite(pull)), pull, 0.0)
     if form == "weights":
         return Linearised(Curvature(jacobian.T @ jacobian, None), pull, residuals)

@@ -10,7 +10,7 @@ several modes a path should head for the one that its state makes likely.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from langenode.posteriors.particles import systematic
 
 EVEN_SHARE = 0.1  # of the modes, chosen whatever their evidence
 GROUP = 256  # paths whose starts are weighed together
-Each = Callable[..., tuple]
+Each = Callable[..., Any]
 
 
 class Start(NamedTuple):
