@@ -121,7 +121,7 @@ def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
         key=key,
         **options,
     )
-    names = ("log_evidence", "relative_ess", "ancestors", "eta", "num_resamplings", "acceptance")
+    names = ("log_evidence", "relative_ess", "ancestors", "eta", "num_resamplings", "acceptance", "num_evaluations")
     found = {name: getattr(made, name) for name in names} | {"log_evidence_se": made.log_evidence_error}
     return Sampled(made.draws, made.log_weights, found, made.trust)
 

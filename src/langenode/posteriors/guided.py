@@ -33,7 +33,7 @@ import numpy as np
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, in_groups, make_levels, path_keys
 from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
-from langenode.posteriors.hamiltonian import Moved, hamiltonian_moves
+from langenode.posteriors.hamiltonian import NUM_LEAPFROG, Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
 from langenode.posteriors.starts import begin
 
@@ -46,7 +46,8 @@ class GuidedDraws(NamedTuple):
     """Weighted draws in whitened coordinates, and what tells how good they are.
 
     The log of the mean of `exp(log_weights)` is `log_evidence`, with or without resampling. `lineage` is the path each
-    draw descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves.
+    draw descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves,
+    `num_evaluations` how often the model was run, a Jacobian counting as its columns or rows.
     """
 
     draws: Float[Array, "sample dim"]
@@ -59,6 +60,7 @@ class GuidedDraws(NamedTuple):
     num_resamplings: int
     eta: float
     acceptance: float | None
+    num_evaluations: int
     trust: Trust
 
 
@@ -132,15 +134,16 @@ def guided_langevin(
     divided by the root of the temperature. `eta` softens the data far from the end (0 for a linear model; None: chosen
     by `choose_eta`). Paths are resampled where the relative effective sample size falls below `resample_below` (0:
     never), and moved `num_moves` times by HMC at the end. `chunk` paths at a time bound the memory (None: as many as
-    suit the processor's cache); each has its own key, so the result does not depend on it (but for the rounding of a
-    `residual` that multiplies by a matrix common to all paths).
+    suit the processor's cache); each has its own key, so the result does not depend on it but for rounding.
     """
     target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
     chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
     key_pilot, key_paths, key_moves = jax.random.split(key, 3)
     options = _Options(dim, num_paths, resample_below, num_start_iterations, chunk).checked()
+    cost = num_paths * _cost(target, options, num_steps) + num_paths * num_moves * (NUM_LEAPFROG + 1)
     if eta is None:
         eta = _pilot(target, options._replace(num_paths=128), ETAS, make_levels(64, horizon, dtype), key=key_pilot).eta
+        cost += len(ETAS) * 128 * _cost(target, options, 64)
     paths, num_resamplings = _run(
         target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
@@ -157,6 +160,7 @@ def guided_langevin(
         num_resamplings=int(num_resamplings),
         eta=float(eta),
         acceptance=acceptance,
+        num_evaluations=cost,
         trust=judge(summary),
     )
 
@@ -310,6 +314,13 @@ def _target(
 
 def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
     return jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
+
+
+def _cost(target: Target, options: _Options, num_steps: int) -> int:
+    """Runs of the model a path: each step and iteration takes a Jacobian and tries two lengths."""
+    num_cells = _shape(target.residual, options.dim, float)[0]
+    num_points = num_steps + 2 * options.num_start_iterations
+    return num_points * ((options.dim if target.form == "weights" else num_cells) + 2) + 1
 
 
 def _chunk(residual: Residual, dim: int, dtype: Any) -> int:
