@@ -45,9 +45,9 @@ def cases():
                 yield pytest.param(experiment, method, marks=[] if is_fast else [pytest.mark.slow])
 
 
-def configured(experiment, method, target="posterior"):
+def configured(experiment, method, target="posterior", fallback="none"):
     asked = {"method": method, "target": target, "data": DATA[experiment], "model": MODEL.get(experiment, {}), **SIZES}
-    return configure(experiment, [asked])
+    return configure(experiment, [asked, {"draws": {"fallback": fallback}}])
 
 
 @functools.cache
@@ -59,8 +59,8 @@ def point_fit(experiment):
     return splits, assembly.fit_point(config, assembly.untrained(known, config), data.train)
 
 
-def fitted(experiment, method):
-    config = configured(experiment, method)
+def fitted(experiment, method, fallback="none"):
+    config = configured(experiment, method, fallback=fallback)
     splits, model = point_fit(experiment)
     scaling = assembly.new_scaling(config, splits.train)
     data = assembly.prepare(config, scaling, splits.train, None)
