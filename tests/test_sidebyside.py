@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from langenode import methods, plots, points, references, standings
+from langenode import methods, plots, points, processes, references, standings
 from langenode.comparison import compare_runs
 from langenode.comparisonpage import Picture, render_comparison
 from langenode.config import ConfigError
@@ -177,6 +177,14 @@ def test_what_is_wrong_is_seen_before_any_work(tmp_path, monkeypatch, words, say
     assert found.code == 2 and says in found.err, found.err
     assert found.err.splitlines()[-1].count(";") >= 2, found.err
     assert not (tmp_path / "c").exists()
+
+
+def test_what_failed_is_found_above_a_librarys_remarks(tmp_path):
+    log = tmp_path / "a.log"
+    remarks = "For simplicity, JAX has removed its internal frames.\nlangenode: this is a bug of ours"
+    log.write_text(f"Traceback\n  File x\nTypeError: cond branches differ\n\nRevise them.\n---\n{remarks}\n")
+    ended = processes.Ended(1, "", log, 1.0)
+    assert points._what_failed(ended) == f"exit code 1: TypeError: cond branches differ; see {log}"
 
 
 # Distances from hand-made files

@@ -123,7 +123,7 @@ def _point(experiment: str, base: Mapping[str, Any], method: str, seed: Any) -> 
 # The work
 
 
-def run_comparison(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, force: bool) -> dict[str, Any]:
+def run_comparison(path: Path, plan: Plan, reporter: Reporter, *, jobs: int, force: bool) -> dict[str, Any]:
     """Run what is not complete, the first of every seed before the others; then compare all that there is."""
     folder = ComparisonFolder(path)
     with RunFolder(path).locked():

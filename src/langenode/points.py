@@ -21,6 +21,9 @@ from langenode.processes import Ended, num_cores, run_commands
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder, RunFolderError, plain, read_record, write_json
 
+# The line of a traceback that names what was raised.
+EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
+
 
 class Point(NamedTuple):
     """One run of the grid: its folder's name, its values of the varied keys, and its settings as `--set` takes them."""
@@ -223,4 +226,6 @@ def _what_failed(ended: Ended) -> str:
         return f"its process was ended by signal {-ended.code}; see {ended.log}"
     said = [line.strip() for line in ended.log.read_text(encoding="utf-8", errors="replace").splitlines()]
     said = [line for line in said if line and not line.startswith("langenode: this is a bug")]
-    return f"exit code {ended.code}: {said[-1] if said else 'nothing was said'}; see {ended.log}"
+    named = [line for line in said if EXCEPTION.match(line)]  # libraries may say more below it
+    last = [*said, *named][-1] if said else "nothing was said"
+    return f"exit code {ended.code}: {last}; see {ended.log}"

@@ -99,6 +99,7 @@ Vary = Annotated[
 Seeds = Annotated[str | None, typer.Option(help="Seeds of every point, or method: 1,2,3.")]
 SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/EXPERIMENT-sweep by default.")]
 Jobs = Annotated[int | None, typer.Option(help="How many points at a time; as many as cores by default.", min=1)]
+CompareJobs = Annotated[int, typer.Option(help="How many runs at a time; their times suffer from each other.", min=1)]
 Metric = Annotated[
     str | None,
     typer.Option(help="The column of sweep.csv to draw; w1_exact.relative, w1.ratio or crps by default."),

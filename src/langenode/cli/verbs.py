@@ -8,6 +8,7 @@ import typer
 from langenode.cli import work
 from langenode.cli.options import (
     Budget,
+    CompareJobs,
     CompareOut,
     Condition,
     ConfigFile,
@@ -221,7 +222,7 @@ def compare(
     target: Target = None,
     stochastic: Stochastic = None,
     out: CompareOut = None,
-    jobs: Jobs = None,
+    jobs: CompareJobs = 1,
     config: ConfigFile = None,
     set_: Set = None,
     force: Force = False,
@@ -236,7 +237,7 @@ def compare(
     """
     chosen = work.layers(config, set_, target=target, stochastic=stochastic)
     if experiment is None:
-        named = {"--methods": methods, "--budget": budget, "--seeds": seeds, "--jobs": jobs}
+        named = {"--methods": methods, "--budget": budget, "--seeds": seeds}
         work.refuse_without_experiment(runs or [], chosen, named)
         work.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
         return

@@ -221,7 +221,7 @@ def compare_methods(
     seeds: str | None,
     out: Path | None,
     *,
-    jobs: int | None,
+    jobs: int,
     force: bool,
     as_json: bool,
     verbose: bool,
