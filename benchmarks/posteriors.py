@@ -10,7 +10,8 @@ Options of a method follow a colon: `guided:horizon=2,num_steps=64`. In the tabl
 - mean: root mean square over the judged quantities of the error of their mean, in reference standard deviations;
 - std: the median ratio of their standard deviation to the reference's;
 - energy: `E|x - y| - E|x - x'|/2 - E|y - y'|/2` of the judged quantities, standardised, over the root of their number;
-- evidence: log-evidence less the reference's, in nats; ESS and ancestors: shares; k evals: thousand model runs.
+- evidence: log-evidence less the reference's, in nats; ESS and ancestors: shares; k evals: thousand model runs;
+- cpu s: of all cores in the warm run, which other work on the machine changes less than its wall time.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from langenode.posteriors.density import Density, Sampled
 from langenode.posteriors.guided import guided_langevin
 
 FOLDER = Path(__file__).parent / "references"
-COLUMNS = ("mean", "std", "energy", "evidence", "ESS", "ancestors", "trusted", "cold s", "warm s", "k evals")
+COLUMNS = ("mean", "std", "energy", "evidence", "ESS", "ancestors", "trusted", "cold s", "warm s", "cpu s", "k evals")
 
 
 # --- references
@@ -120,7 +121,7 @@ def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
         key=key,
         **options,
     )
-    names = ("log_evidence", "relative_ess", "ancestors", "eta", "num_resamplings", "acceptance")
+    names = ("log_evidence", "relative_ess", "ancestors", "eta", "num_resamplings", "acceptance", "num_evaluations")
     found = {name: getattr(made, name) for name in names} | {"log_evidence_se": made.log_evidence_error}
     return Sampled(made.draws, made.log_weights, found, made.trust)
 
@@ -178,14 +179,17 @@ def energy_distance(values: np.ndarray, shares: np.ndarray, reference: Reference
 def run_one(case: Case, reference: Reference, method: str, seed: int, cold: bool) -> dict[str, Any]:
     """One row; `cold` runs it twice, so that the second has nothing to compile."""
     function, options = method_of(method)
-    seconds = []
-    for _ in range(2 if cold else 1):
-        begin = time.perf_counter()
+
+    def once() -> tuple[Sampled, float, float]:
+        begin, begin_work = time.perf_counter(), time.process_time()
         sampled = function(case.density, key=jax.random.key(seed), **options)
         jax.block_until_ready(sampled.draws)
-        seconds.append(time.perf_counter() - begin)
+        return sampled, time.perf_counter() - begin, time.process_time() - begin_work
+
+    first = once()
+    sampled, warm, work = once() if cold else first
     found = {"case": case.name, "method": method, "seed": seed} | score(case, reference, sampled)
-    return found | {"cold s": seconds[0] if cold else None, "warm s": seconds[-1]}
+    return found | {"cold s": first[1] if cold else None, "warm s": warm, "cpu s": work}
 
 
 def run(cases: list[str], methods: list[str], seeds: list[int], out: Path | None) -> None:
@@ -211,7 +215,7 @@ def _row(found: dict[str, Any]) -> str:
     cells = [f"{found['case']}", found["method"], str(found["seed"])]
     for name in COLUMNS:
         value = found.get(name)
-        digits = 1 if name in ("cold s", "warm s", "k evals") else 3
+        digits = 1 if name in ("cold s", "warm s", "cpu s", "k evals") else 3
         is_plain = isinstance(value, bool) or value is None
         cells.append(("" if value is None else str(value)) if is_plain else f"{value:.{digits}f}")
     return f"| {' | '.join(cells)} |"

@@ -179,6 +179,34 @@ def test_a_model_without_a_number_gives_no_weight():
     assert np.isfinite(result.log_evidence)
 
 
+# --- modes
+
+
+def folded_residual(z):
+    """Eight equal modes, at the corners of a cube: only the weights' sizes are seen."""
+    return (jnp.abs(z) - 1.5) / 0.2
+
+
+def test_the_evidence_of_modes_that_do_not_overlap():
+    one = gaussian_constant(1.0, 1)
+    axis = np.linspace(0.0, 4.0, 4001)
+    integrand = np.exp(-0.5 * ((axis - 1.5) / 0.2) ** 2 - 0.5 * axis**2 + one)
+    exact = 3.0 * np.log(2.0 * np.trapezoid(integrand, axis))
+    result = guided_langevin(
+        folded_residual,
+        3,
+        num_paths=256,
+        num_steps=4,
+        horizon=0.1,
+        eta=0.0,
+        num_start_iterations=10,
+        key=jax.random.key(0),
+    )
+    # A path that stood for its own mode alone would find an eighth. Few states are as likely to end in another mode:
+    # at horizon 0.1 they are half a per cent of the evidence (12 % at 0.25, 63 % at 1).
+    assert abs(np.exp(result.log_evidence - exact) - 0.995) < 5.0 * result.log_evidence_error + 0.005
+
+
 # --- chunks, resampling, moves
 
 
@@ -190,12 +218,13 @@ def test_results_depend_neither_on_the_chunks_nor_weights_on_the_moves():
 
     whole, part = run(num_moves=1), run(num_moves=1, chunk=7)  # the last chunk is shorter
     assert whole.num_resamplings > 0
-    np.testing.assert_array_equal(part.draws, whole.draws)
-    np.testing.assert_array_equal(part.log_weights, whole.log_weights)
+    # Products of batched matrices round by the size of the batch.
+    np.testing.assert_allclose(part.draws, whole.draws, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(part.log_weights, whole.log_weights, rtol=1e-9, atol=1e-10)
     np.testing.assert_array_equal(part.lineage, whole.lineage)
 
     unmoved = run(chunk=7)
-    np.testing.assert_array_equal(unmoved.log_weights, whole.log_weights)
+    np.testing.assert_array_equal(unmoved.log_weights, part.log_weights)
     assert unmoved.acceptance is None and whole.acceptance is not None
     assert not np.array_equal(unmoved.draws, whole.draws)
 
@@ -379,8 +408,7 @@ def test_a_neural_ode_of_25_weights_against_tempered_smc():
     result = guided_langevin(
         problem.residual,
         problem.dim,
-        horizon=2.0,  # at 1 and eta = 30 the ancestors range from 0.2 to 0.33 between seeds
-        eta=100.0,
+        eta=30.0,
         log_constant=problem.log_constant,
         dtype=np.float32,
         key=jax.random.key(0),

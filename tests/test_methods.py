@@ -37,17 +37,17 @@ METHODS = (*TRAINED_METHODS, *DRAWN_METHODS)
 
 
 def cases():
-    """All pairs; of the experiments beyond the first, all but two methods are for `make test-slow`."""
+    """All pairs; beyond the first experiment, most are for `make test-slow`."""
     for experiment in DATA:
         for method in METHODS:
-            is_fast = experiment == "ou" or method in ("guided", "laplace")
+            is_fast = experiment == "ou" or (experiment, method) in (("hyperelastic", "guided"), ("own", "laplace"))
             if method != "bottleneck":  # which serves populations only
                 yield pytest.param(experiment, method, marks=[] if is_fast else [pytest.mark.slow])
 
 
-def configured(experiment, method, target="posterior"):
+def configured(experiment, method, target="posterior", fallback="none"):
     asked = {"method": method, "target": target, "data": DATA[experiment], "model": MODEL.get(experiment, {}), **SIZES}
-    return configure(experiment, [asked])
+    return configure(experiment, [asked, {"draws": {"fallback": fallback}}])
 
 
 @functools.cache
@@ -59,8 +59,8 @@ def point_fit(experiment):
     return splits, assembly.fit_point(config, assembly.untrained(known, config), data.train)
 
 
-def fitted(experiment, method):
-    config = configured(experiment, method)
+def fitted(experiment, method, fallback="none"):
+    config = configured(experiment, method, fallback=fallback)
     splits, model = point_fit(experiment)
     scaling = assembly.new_scaling(config, splits.train)
     data = assembly.prepare(config, scaling, splits.train, None)

@@ -9,7 +9,7 @@ from langenode.experiments import EXPERIMENTS, Experiment
 from langenode.partition import Partition, Where
 
 # Up to so many weights guided paths were trusted on the cases of benchmarks/posteriors.py (docs/posteriors.md).
-MOST_GUIDED = 60
+MOST_GUIDED = 30
 
 
 class Chosen(NamedTuple):

@@ -137,7 +137,7 @@ class DrawsConfig(Section):
 
     num: Annotated[int, Field(ge=2)] = 1024
     num_steps: Count = 128
-    horizon: Positive = 2.0
+    horizon: Positive = 0.25
     eta: Annotated[float, Field(ge=0)] | None = None
     resample_below: Annotated[float, Field(ge=0, lt=1)] = 0.3
     num_moves: Annotated[int, Field(ge=0)] = 0

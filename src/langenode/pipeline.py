@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,7 +24,6 @@ from langenode import (
     evaluation,
     fitfile,
     fits,
-    metrics,
     report,
     runfiles,
     sampling,
@@ -35,20 +33,17 @@ from langenode.assembly import Prepared
 from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
 from langenode.data import Dataset, Scaling, load_data, save_data
 from langenode.experiments import EXPERIMENTS, Companion, Drawing, Experiment, Results, Splits
-from langenode.experiments.own import has_replicates
 from langenode.fits import Solved
-from langenode.inference import TrainState, initial_state, train
+from langenode.inference import initial_state, train
 from langenode.predictive import Prediction, Rule, observable, predict, sample_weights
 from langenode.problem import Problem
 from langenode.progress import Reporter
 from langenode.quadrature import QuadratureError
 from langenode.runfolder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
+from langenode.watching import Watch
 
 Stage = Literal["simulate", "fit", "predict", "evaluate", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-# At so many moments of training the W1 to the data is recorded, for the convergence figure.
-NUM_CONVERGENCE_POINTS = 8
-CHECKPOINT_SECONDS = 20.0
 
 
 class Run:
@@ -225,7 +220,10 @@ class Run:
         if checkpoint is not None and checkpoint.exists():
             state = fitfile.read_tree(checkpoint, initial_state(problem, settings))
             self.reporter.say(f"resuming at update {int(state.step)}")
-        watch = None if checkpoint is None else _Watch(self, data.train, scaling, checkpoint)
+        watch = None
+        if checkpoint is not None:
+            options = (self.reporter, config.training, data.train, scaling)
+            watch = Watch(self.folder, *options, key=self.keys.evaluation)
         title = f"{config.method}, {config.target}"
         with contextlib.nullcontext() if checkpoint is None else self.reporter.training(title):
             result = train(
@@ -343,38 +341,6 @@ class Run:
         provenance = self._read_provenance()
         provenance["seconds"] = {**provenance.get("seconds", {}), **seconds}
         write_json(self.folder.provenance, provenance)
-
-
-class _Watch:
-    """Called after every block: shows progress, stores a checkpoint now and then, records W1 on the way.
-
-    The training data are scaled; W1 is recorded in the data's own units, where there are replicates to compare with.
-    """
-
-    def __init__(self, run: Run, train: Dataset, scaling: Scaling, checkpoint: Path):
-        self.run, self.train, self.scaling, self.checkpoint = run, train, scaling, checkpoint
-        options = run.config.training
-        marks = np.unique(np.geomspace(options.block, options.num_updates, NUM_CONVERGENCE_POINTS).astype(int))
-        self.marks = [int(mark) for mark in marks] if has_replicates(train) else []
-        self.last_save = time.monotonic()
-
-    def __call__(self, state: TrainState, progress: Any, problem: Problem) -> None:
-        self.run.reporter.update(progress)
-        if self.marks and progress.step >= self.marks[0]:
-            self.marks = [mark for mark in self.marks if mark > progress.step]
-            self._record_w1(progress.step, problem)
-        if time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
-            write_bytes(self.checkpoint, fitfile.to_bytes({"step": progress.step}, state))
-            self.last_save = time.monotonic()
-
-    def _record_w1(self, step: int, problem: Problem) -> None:
-        replicates = self.train.replicates()
-        key = jax.random.fold_in(self.run.keys.evaluation, step)
-        outputs = predict(problem, self.train, len(replicates.outputs), key=key).outputs
-        distance = metrics.w1(outputs.astype(float), replicates.outputs, mask_b=replicates.mask)
-        seen = ~np.all(np.isnan(distance), axis=(0, 2))  # times that the integrator added have no data
-        per_time = np.nanmean(self.scaling.unscale_spread(distance[:, seen]), axis=(0, 2))
-        runfiles.add_convergence(self.run.folder.convergence, step, per_time)
 
 
 def open_run(

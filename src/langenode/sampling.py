@@ -100,6 +100,7 @@ def _guided(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
         "num_resamplings": found.num_resamplings,
         "eta": found.eta,
         "acceptance": found.acceptance,
+        "num_evaluations": found.num_evaluations,
     }
     diagnostics = {name: value for name, value in numbers.items() if value is not None}
     return Sampled(found.draws, found.log_weights, diagnostics, found.trust)

@@ -58,6 +58,8 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
             "noise": {"kind": "given", "sigma": one_truth["noise"]},
             "sampler": {"num_steps": 16, "estimator": "sticking"},
         }
+    if method == "guided":  # two weights need few steps, so many paths are cheap
+        layers["draws"] = {"num": 8192, "num_steps": 32}
     if method == "paper":
         layers["sampler"] = {"num_steps": 10_000, "layers": None}
         layers["training"] = {"num_updates": 200, "num_samples": 64, "learning_rate": 1e-2, "block": 5}

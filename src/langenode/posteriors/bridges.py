@@ -67,3 +67,20 @@ def end_point(target: Target, level: Level, eta: Array, w: Float[Array, " dim"])
 def path_keys(key: PRNGKeyArray, num: int) -> Array:
     """A key a path, the same however many paths there are."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num))
+
+
+def in_groups(batched: Any, num: int, size: int) -> Any:
+    """Leaves `(num, ...)` as `(group, at most size, ...)`, all groups alike: the last is filled up by the last row.
+
+    `jax.lax.map(batch_size=...)` runs a shorter last group beside the others, and two programs that factorise many
+    matrices at once can wait for each other for ever on a processor with few cores.
+    """
+    num_groups = -(-num // min(size, num))
+    even = -(-num // num_groups)
+    rows = np.minimum(np.arange(num_groups * even), num - 1)
+
+    def grouped(leaf: Array) -> Array:
+        leaf = leaf if len(rows) == num else leaf[rows]
+        return leaf.reshape(num_groups, even, *leaf.shape[1:])
+
+    return jax.tree.map(grouped, batched)

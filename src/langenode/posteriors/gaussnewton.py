@@ -128,7 +128,7 @@ def jacobian_at(
 def linearise(residual: Residual, x: Float[Array, " dim"], form: Form) -> Linearised:
     """The sum of squares about x."""
     jacobian, residuals = jacobian_at(residual, x, form)
-    pull = residuals @ jacobian
+    pull = jnp.sum(residuals[:, None] * jacobian, axis=0)  # no product of matrices: its rounding depends on chunks
     pull = jnp.where(jnp.all(jnp.isfinite(pull)), pull, 0.0)
     if form == "weights":
         return Linearised(Curvature(jacobian.T @ jacobian, None), pull, residuals)

@@ -7,15 +7,18 @@ law of the end point given the state and the data; Gauss-Newton gives it about (
     w' = a w + s n,    n ~ N(g (x - rho w), R),    a = rho/rho', s^2 = 1 - a^2, g = rho' s/v,
     R = (v'/v) I + (1 - v'/v) (I + t v J'J)^-1,    t = 1/(1 + eta v)
 
-which is `N(al w + be x, sb2 I + be^2 C)` in the usual constants. The start is the same step from the infinite past
-(rho = 0, v = 1). The log weight of a path is `sum [log N(n; 0, I) - log N(n; g (x - rho w), R)] + log-likelihood`,
-exact for the chain that is run: weighted end points target the posterior and the mean weight is the evidence at any
-number of steps. For a linear model and eta = 0 all weights are equal.
+which is `N(al w + be x, sb2 I + be^2 C)` in the usual constants. Paths begin at draws of a mixture about modes of the
+posterior (`starts`), weighed by its density. Then the log weight of a path grows by `log N(n; 0, I) - log N(n; g (x -
+rho w), R)` at each step and by the log-likelihood at the end, exact for the chain that is run: weighted end points
+target the posterior and the mean weight is the evidence at any number of steps. For a linear model and eta = 0 all
+weights are equal. The Jacobian must be fresh: one that is four steps old costs nine tenths of the ancestors of a
+25-weight neural ODE.
 
 Resampling multiplies the weights by the twisting function `-t |r|^2/2 - |x - rho w|^2/(2 v) - log det(I + t v J'J)/2`,
 an estimate of the log-likelihood still to come. After it the effective sample size certifies nothing: look at the
-share of ancestors that survive. A path is tied to the mode its start fell into, so the weights of several modes are
-only as good as the starts; and with some hundred weights few ancestors survive.
+share of ancestors that survive. A path heads for one mode, which its state must make likely: a short horizon keeps
+modes apart from the start on, a long one lets paths stand for one of several modes that their state does not tell
+apart, and the evidence comes out low.
 """
 
 import math
@@ -28,13 +31,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, make_levels, path_keys
+from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, in_groups, make_levels, path_keys
 from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
-from langenode.posteriors.hamiltonian import Moved, hamiltonian_moves
+from langenode.posteriors.hamiltonian import NUM_LEAPFROG, Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
 from langenode.posteriors.starts import begin
 
-HORIZON = 0.5
+HORIZON = 0.25
 ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
 CHUNK_CELLS = 2**18  # cells of the Jacobians in work at once: more leave the processor's cache
 
@@ -43,7 +46,8 @@ class GuidedDraws(NamedTuple):
     """Weighted draws in whitened coordinates, and what tells how good they are.
 
     The log of the mean of `exp(log_weights)` is `log_evidence`, with or without resampling. `lineage` is the path each
-    draw descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves.
+    draw descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves,
+    `num_evaluations` how often the model was run, a Jacobian counting as its columns or rows.
     """
 
     draws: Float[Array, "sample dim"]
@@ -56,6 +60,7 @@ class GuidedDraws(NamedTuple):
     num_resamplings: int
     eta: float
     acceptance: float | None
+    num_evaluations: int
     trust: Trust
 
 
@@ -129,15 +134,16 @@ def guided_langevin(
     divided by the root of the temperature. `eta` softens the data far from the end (0 for a linear model; None: chosen
     by `choose_eta`). Paths are resampled where the relative effective sample size falls below `resample_below` (0:
     never), and moved `num_moves` times by HMC at the end. `chunk` paths at a time bound the memory (None: as many as
-    suit the processor's cache); each has its own key, so the result does not depend on it (but for the rounding of a
-    `residual` that multiplies by a matrix common to all paths).
+    suit the processor's cache); each has its own key, so the result does not depend on it but for rounding.
     """
     target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
     chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
     key_pilot, key_paths, key_moves = jax.random.split(key, 3)
     options = _Options(dim, num_paths, resample_below, num_start_iterations, chunk).checked()
+    cost = num_paths * _cost(target, options, num_steps) + num_paths * num_moves * (NUM_LEAPFROG + 1)
     if eta is None:
         eta = _pilot(target, options._replace(num_paths=128), ETAS, make_levels(64, horizon, dtype), key=key_pilot).eta
+        cost += len(ETAS) * 128 * _cost(target, options, 64)
     paths, num_resamplings = _run(
         target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
@@ -154,6 +160,7 @@ def guided_langevin(
         num_resamplings=int(num_resamplings),
         eta=float(eta),
         acceptance=acceptance,
+        num_evaluations=cost,
         trust=judge(summary),
     )
 
@@ -223,7 +230,9 @@ def _run(
     num, later = options.num_paths, levels.between(1, None)
 
     def each(function, *batched):
-        return jax.lax.map(lambda one: function(*one), batched, batch_size=min(options.chunk, num))
+        groups = in_groups(batched, num, options.chunk)
+        made = jax.lax.map(lambda group: jax.vmap(function)(*group), groups)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num], made)
 
     def step(carry, inputs):
         paths, count = carry
@@ -305,6 +314,13 @@ def _target(
 
 def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
     return jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
+
+
+def _cost(target: Target, options: _Options, num_steps: int) -> int:
+    """Runs of the model a path: each step and iteration takes a Jacobian and tries two lengths."""
+    num_cells = _shape(target.residual, options.dim, float)[0]
+    num_points = num_steps + 2 * options.num_start_iterations
+    return num_points * ((options.dim if target.form == "weights" else num_cells) + 2) + 1
 
 
 def _chunk(residual: Residual, dim: int, dtype: Any) -> int:

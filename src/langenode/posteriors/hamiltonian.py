@@ -12,6 +12,7 @@ LogDensity = Callable[[Array], Array]
 
 WANTED_ACCEPTANCE = 0.8
 NUM_TRIALS = 12
+NUM_LEAPFROG = 16
 MAX_TRIAL_PATHS = 128
 
 
@@ -29,7 +30,7 @@ def hamiltonian_moves(
     log_weights: Float[Array, " sample"],
     *,
     num_moves: int,
-    num_leapfrog: int = 16,
+    num_leapfrog: int = NUM_LEAPFROG,
     chunk: int | None = None,
     key: PRNGKeyArray,
 ) -> Moved:

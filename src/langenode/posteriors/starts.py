@@ -10,19 +10,19 @@ several modes a path should head for the one that its state makes likely.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.posteriors.bridges import Level, Target, end_point, path_keys
+from langenode.posteriors.bridges import Level, Target, end_point, in_groups, path_keys
 from langenode.posteriors.gaussnewton import Factor, factorise, linearise, search
 from langenode.posteriors.particles import systematic
 
 EVEN_SHARE = 0.1  # of the modes, chosen whatever their evidence
 GROUP = 256  # paths whose starts are weighed together
-Each = Callable[..., tuple]
+Each = Callable[..., Any]
 
 
 class Start(NamedTuple):
@@ -108,15 +108,13 @@ def mixture_log_density(
     """
     num = draws.shape[0]
 
-    def of_group(start, size):
-        def taken(leaf):
-            return jax.lax.dynamic_slice_in_dim(leaf, start, size)
+    def of_group(group):
+        mine, centres, factors, first = group
+        values = jax.lax.map(lambda law: law[1].log_density(mine - law[0], kept), (centres, factors))
+        is_real = first + jnp.arange(mine.shape[0]) < num  # the last group may be filled up
+        values = jnp.where(is_real[:, None], values, -jnp.inf)
+        return jax.nn.logsumexp(values, axis=0) - jnp.log(jnp.sum(is_real)).astype(draws.dtype)
 
-        mine, *laws = jax.tree.map(taken, (draws, centres, factors))
-        values = jax.lax.map(lambda law: law[1].log_density(mine - law[0], kept), tuple(laws), batch_size=16)
-        return jax.nn.logsumexp(values, axis=0) - jnp.log(size).astype(draws.dtype)
-
-    size = min(GROUP, num)
-    whole = jax.lax.map(lambda i: of_group(i * size, size), jnp.arange(num // size)).ravel()
-    rest = [of_group(num - num % size, num % size)] if num % size else []
-    return jnp.concatenate([whole, *rest])
+    groups = in_groups((draws, centres, factors), num, GROUP)
+    firsts = jnp.arange(groups[0].shape[0]) * groups[0].shape[1]
+    return jax.lax.map(of_group, (*groups, firsts)).ravel()[:num]
