@@ -69,7 +69,8 @@ def render_comparison(
 
 def _picture(picture: Picture) -> dict[str, Any]:
     words = {"title": picture.title, "label": picture.title, "caption": picture.caption, "alt": picture.alt}
-    return words | {"file": f"{picture.title}.png"} | shown_image(picture.content)
+    # As a figure with panels, it is scrolled rather than shrunk where the page is narrow.
+    return words | {"file": f"{picture.title}.png"} | shown_image(picture.content) | {"wide": True}
 
 
 # The table of methods

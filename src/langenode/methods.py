@@ -188,7 +188,8 @@ def _write(folder: ComparisonFolder, plan: Plan, errors: Mapping[str, str]) -> d
             failed[point.name] = "it was not evaluated; the same command tries it again"
     runs = [folder.run(point) for point in plan.points if point.name not in failed]
     found: dict[str, Any] = comparison.compare_runs(runs, fewest=0)
-    found["notes"] = [*found["notes"], *_notes(plan, folder)]
+    for table in found["standings"]:
+        table["notes"] += _notes(plan, folder)
     found |= {"failed": failed, "refused": plan.refused}
     kept = {key: value for key, value in found.items() if key != "seeds"}  # which are in the standings, too
     record = kept | points.record_of(plan.request) | {"complete": not failed}

@@ -30,7 +30,8 @@ class Measured(NamedTuple):
     `mean_error` is in standard deviations of the reference, rms over weights or cells; `std_ratio` is the median of
     ours over the reference's; `distance` joins both, the rms of `hypot(mean error, std ratio - 1)`: the Wasserstein-2
     distance of normal marginals. `energy_distance` is that of the weights, squared, to the draws of `energy_to`;
-    `evidence_error` the log-evidence minus the exact one.
+    `evidence_error` the log-evidence minus the exact one. All are of the `num_draws` behind the stored predictions, so
+    that no method gains by drawing more for its report.
     """
 
     to: str | None = None
@@ -41,6 +42,7 @@ class Measured(NamedTuple):
     energy_distance: float | None = None
     energy_to: str | None = None
     evidence_error: float | None = None
+    num_draws: int | None = None
 
 
 class Member(NamedTuple):
@@ -88,18 +90,20 @@ def _stored(member: Member) -> StoredPrediction | None:
 
 
 def _measured(member: Member, draws: StoredPrediction | None, name: str | None) -> Measured:
-    exact, weights = _exact(member), member.metrics.get("weights") or {}
-    found = Measured()
-    if exact is not None and {"mean", "std"} <= set(weights):
-        ours = np.asarray(weights["mean"], float), np.asarray(weights["std"], float)
-        found = Measured(str(exact.get("how", "exact")), "weights", *moment_distances(*ours, *_moments(exact)))
+    own, exact, found = _stored(member), _exact(member), Measured()
+    if own is None:
+        return found
+    if exact is not None and len(exact["mean"]) == own.weights.shape[1]:
+        ours = own.weights.astype(float)
+        distances = moment_distances(ours.mean(0), ours.std(0), *_moments(exact))
+        found = Measured(str(exact.get("how", "exact")), "weights", *distances)
         found = found._replace(evidence_error=_evidence_error(member, exact))
-    own = None if draws is None else _stored(member)
-    if draws is None or own is None or own.outputs.shape[1:] != draws.outputs.shape[1:]:
+    found = found._replace(num_draws=len(own.outputs))
+    if draws is None or own.outputs.shape[1:] != draws.outputs.shape[1:]:
         return found
     if found.to is None:
         moments = (own.outputs.mean(0), own.outputs.std(0), draws.outputs.mean(0), draws.outputs.std(0))
-        found = Measured(name, "predictions", *moment_distances(*moments))
+        found = Measured(name, "predictions", *moment_distances(*moments), num_draws=len(own.outputs))
     if own.weights.shape[1:] == draws.weights.shape[1:] and own.weights.shape[1]:
         found = found._replace(energy_distance=weights_distance(own.weights, draws.weights), energy_to=name)
     return found

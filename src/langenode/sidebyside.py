@@ -51,8 +51,8 @@ def _bands(
     seed = by_name[members[0].name]["seed"]
     caption = (
         f"First a held-out trajectory with the mean of {name} (seed {seed}). Then for each method its model's 90 % "
-        f"band and mean, without noise of observations, minus that mean; the lines are the band of {name}. Bands "
-        "beyond the frame are cut."
+        f"band and mean, without noise of observations, minus that mean; the lines are the band of {name}. Random "
+        "starts are part of all bands; what goes beyond the frame is cut."
     )
     alt = f"Small panels with one band each: {', '.join(panels)}."
     return Picture("The bands of all methods", caption, alt, _png(figure))

@@ -120,9 +120,11 @@ def _reference_notes(runs: Sequence[Mapping[str, Any]], shown: Sequence[str]) ->
     if energy and "energy_distance" in shown:
         notes.append(f"Energy distances of the weights are to the draws of {', '.join(energy)}.")
     if "distance" in shown:
+        num = min(one["num_draws"] for one in held if one["to"])
         notes.append(
-            "Mean errors are in standard deviations of the reference, so a mean of N draws is known to about "
-            "1/sqrt(N); the distance joins the errors of mean and of standard deviation."
+            "The distance joins the errors of mean and of standard deviation, in standard deviations of the reference. "
+            f"With {num} independent draws of the reference itself it is about {math.sqrt(1.5 / num):.2g}: differences "
+            "below that say nothing."
         )
     elif any(run["target"] in ("posterior", "tempered") for run in runs):
         notes.append("No reference posterior: no exact one is known, and no run of nuts or smc is to be trusted.")
@@ -159,5 +161,5 @@ def cell_text(number: Mapping[str, Any]) -> str | None:
         return number_text(mean) if std is None else f"{number_text(mean)} ± 0"
     if abs(mean) >= 1e5:
         return f"{number_text(mean)} ± {std:.1e}"
-    digits = min(6, max(0, 1 - math.floor(math.log10(std))))
+    digits = min(5, max(0, 1 - math.floor(math.log10(std))))
     return f"{mean:.{digits}f} ± {std:.{digits}f}"

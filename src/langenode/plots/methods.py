@@ -46,9 +46,10 @@ def method_bands(
         axis.set_title(_plain(title), fontsize=8)
         axis.set_ylim(-reach or None, reach or None)
     _trim(axes, len(panels) + 1, f"{_plain(ylabel)} minus mean")
+    figure.supxlabel("t", fontsize=8)
     handles = [*zip(*first.get_legend_handles_labels(), strict=True)]
     handles += [*zip(*others[0].get_legend_handles_labels(), strict=True)]
-    figure.legend(*zip(*handles, strict=True), frameon=False, fontsize=8, ncols=4, loc="outside lower center")
+    figure.legend(*zip(*handles, strict=True), frameon=False, fontsize=8, ncols=4, loc="outside upper center")
     return figure
 
 
@@ -65,8 +66,6 @@ def _trim(axes: Any, num: int, ylabel: str) -> None:
         axis.tick_params(labelsize=7)
         is_last = index + columns >= num
         axis.tick_params(labelbottom=is_last)
-        if is_last:
-            axis.set_xlabel("t", fontsize=8)
         if index == 0:
             continue
         if index % columns == 0 or index == 1:  # the first panel has an axis of its own
