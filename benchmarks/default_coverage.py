@@ -3,8 +3,8 @@
     python benchmarks/default_coverage.py --seeds 41 42 --nets small large
 
 Twenty trajectories of `dh/dt = -2 (h - 1) + sin(3 h)` with ten readings each (noise 0.05, known) train a neural ODE;
-the 90 % band is judged on 100 new trajectories. `small` has 25 weights, `large` 321; `large-all` asks for all of these to
-be stochastic. One Markdown row a fit; the error is that of the mean over trajectories.
+the 90 % band is judged on 100 new trajectories. `small` has 25 weights, `large` 321; `large-all` asks for all of these
+to be stochastic. One Markdown row a fit; the error is that of the mean over trajectories.
 """
 
 import argparse

@@ -78,7 +78,11 @@ def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[
     r_hat, ess = _read_chains(points)
     found = {"r_hat": r_hat, "ess": ess}
     if density.residual is not None:
-        found["r_hat_predictions"] = _read_chains(_predictions(density, points))[0]
+        predictions = _predictions(density, points)
+        # A known start depends on no weight: it has neither spread nor R-hat.
+        varies = np.ptp(np.asarray(predictions), axis=(0, 1)) > 0.0
+        if varies.any():
+            found["r_hat_predictions"] = _read_chains(predictions[:, :, varies])[0]
     return found
 
 
