@@ -266,8 +266,8 @@ def test_the_pilot_takes_no_softening_for_a_linear_model():
 
 
 def test_the_pilot_takes_the_smallest_within_one_error_of_the_best():
-    assert _choose((0.0, 3.0, 10.0), (1.0, 4.6, 5.0), (0.1, 0.1, 0.5)) == 3.0
-    assert _choose((0.0, 3.0, 10.0), (1.0, 4.4, 5.0), (0.1, 9.0, 0.5)) == 10.0
+    assert _choose((0.0, 3.0, 10.0), (1.0, 5.0, 4.6), (0.1, 0.5, 0.1)) == 3.0
+    assert _choose((0.0, 3.0, 10.0), (5.0, 5.0, 4.6), (0.1, 0.5, 0.1)) == 0.0
     assert _choose((0.0, 3.0, 10.0), (1.0, 4.4, 9.0), (0.1, 0.1, 1.1)) == 3.0  # the best is not known: the median
     assert _choose((0.0, 3.0, 10.0), (-np.inf,) * 3, (np.inf,) * 3) == 3.0
 

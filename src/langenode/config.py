@@ -128,7 +128,8 @@ class SamplerConfig(Section):
 class DrawsConfig(Section):
     """The methods that draw from a posterior and train nothing; each uses some of these (`langenode run --help`).
 
-    `guided`: paths of `num_steps` over `horizon`; `eta` is chosen by a pilot where it is not set; paths are resampled
+    `guided`: paths of `num_steps` over `horizon`, doubled up to `most_steps` where few ancestors survive; `eta` is
+    chosen by a pilot where it is not set; paths are resampled
     where the relative effective size falls below `resample_below`, and moved `num_moves` times at the end; `chunk`
     paths at a time. A result that is not to be trusted is replaced by that of `fallback`. `batch` is the number of
     cases in a mini-batch of `sgld`. `predictive` says whether draws of `laplace` go through the model or through its
@@ -136,10 +137,11 @@ class DrawsConfig(Section):
     """
 
     num: Annotated[int, Field(ge=2)] = 1024
-    num_steps: Count = 128
+    num_steps: Count = 64
+    most_steps: Count = 256
     horizon: Positive = 0.25
     eta: Annotated[float, Field(ge=0)] | None = None
-    resample_below: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    resample_below: Annotated[float, Field(ge=0, lt=1)] = 0.5
     num_moves: Annotated[int, Field(ge=0)] = 0
     chunk: Count | None = None
     fallback: Literal["none", "smc"] = "none"
@@ -342,7 +344,7 @@ _SAMPLER_OPTIONS = {
     "gaussian-lowrank": "estimator rank",
 }
 _DRAWS_OPTIONS = {
-    "guided": "num num_steps horizon eta resample_below num_moves chunk fallback num_islands",
+    "guided": "num num_steps most_steps horizon eta resample_below num_moves chunk fallback num_islands",
     "nuts": "num num_chains num_warmup",
     "smc": "num num_islands",
     "sgld": "num num_chains num_iterations batch",

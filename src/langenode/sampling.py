@@ -14,10 +14,12 @@ from langenode._types import PRNGKeyArray
 from langenode.config import Config
 from langenode.data import Dataset
 from langenode.inference import FitError
-from langenode.posteriors import Density, Empirical, Sampled, guided_langevin
+from langenode.posteriors import Density, Empirical, GuidedDraws, Sampled, guided_langevin
 from langenode.problem import Problem, linearised
 from langenode.whitening import whiten
 
+# Guided paths that have these are good enough; below the last, more steps have not been seen to help.
+WANTED_ANCESTORS, WANTED_EVIDENCE_ERROR, HOPELESS_ANCESTORS = 0.2, 0.2, 0.02
 # The kernel of SVGD compares all pairs of particles.
 MOST_SVGD_PARTICLES = 256
 
@@ -75,16 +77,43 @@ def warnings(record: Mapping[str, Any]) -> list[str]:
 
 
 def _guided(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    """The computed control; its paths steered by the residuals and weighed by the log-likelihood."""
+    """The computed control, with twice the steps where it needs them: up to `most_steps`, and where that may help."""
+    num_steps, eta, cost = config.draws.num_steps, config.draws.eta, 0
+    while True:
+        found = _guided_paths(density, config, num_steps, eta, key)
+        cost += found.num_evaluations
+        is_good = found.ancestors >= WANTED_ANCESTORS and found.log_evidence_error <= WANTED_EVIDENCE_ERROR
+        if is_good or found.ancestors < HOPELESS_ANCESTORS or 2 * num_steps > config.draws.most_steps:
+            break
+        num_steps, eta = 2 * num_steps, found.eta
+    numbers = {
+        "log_evidence": found.log_evidence,
+        "log_evidence_se": found.log_evidence_error,
+        "relative_ess": found.relative_ess,
+        "ancestors": found.ancestors,
+        "num_resamplings": found.num_resamplings,
+        "num_steps": num_steps,
+        "eta": found.eta,
+        "acceptance": found.acceptance,
+        "num_evaluations": cost,
+    }
+    diagnostics = {name: value for name, value in numbers.items() if value is not None}
+    return Sampled(found.draws, found.log_weights, diagnostics, found.trust)
+
+
+def _guided_paths(
+    density: Density, config: Config, num_steps: int, eta: float | None, key: PRNGKeyArray
+) -> GuidedDraws:
+    """One run: paths steered by the residuals and weighed by the log-likelihood."""
     options = config.draws
     assert density.residual is not None
-    found = guided_langevin(
+    return guided_langevin(
         density.residual,
         density.dim,
         num_paths=options.num,
-        num_steps=options.num_steps,
+        num_steps=num_steps,
         horizon=options.horizon,
-        eta=options.eta,
+        eta=eta,
         log_likelihood=density.log_likelihood,
         resample_below=options.resample_below,
         num_moves=options.num_moves,
@@ -92,18 +121,6 @@ def _guided(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
         dtype=density.dtype,
         key=key,
     )
-    numbers = {
-        "log_evidence": found.log_evidence,
-        "log_evidence_se": found.log_evidence_error,
-        "relative_ess": found.relative_ess,
-        "ancestors": found.ancestors,
-        "num_resamplings": found.num_resamplings,
-        "eta": found.eta,
-        "acceptance": found.acceptance,
-        "num_evaluations": found.num_evaluations,
-    }
-    diagnostics = {name: value for name, value in numbers.items() if value is not None}
-    return Sampled(found.draws, found.log_weights, diagnostics, found.trust)
 
 
 def _nuts(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:

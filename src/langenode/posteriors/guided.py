@@ -39,6 +39,7 @@ from langenode.posteriors.starts import begin
 
 HORIZON = 0.25
 ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
+PILOT_PATHS, PILOT_STEPS, PILOT_ITERATIONS = 128, 24, 20  # enough to tell candidates apart
 CHUNK_CELLS = 2**18  # cells of the Jacobians in work at once: more leave the processor's cache
 
 
@@ -115,13 +116,13 @@ def guided_langevin(
     dim: int,
     *,
     num_paths: int = 1024,
-    num_steps: int = 128,
+    num_steps: int = 64,
     horizon: float = HORIZON,
     eta: float | None = None,
     log_likelihood: LogLikelihood | None = None,
     log_constant: float = 0.0,
     num_start_iterations: int = 40,
-    resample_below: float = 0.3,
+    resample_below: float = 0.5,
     num_moves: int = 0,
     chunk: int | None = None,
     form: Form | None = None,
@@ -142,8 +143,10 @@ def guided_langevin(
     options = _Options(dim, num_paths, resample_below, num_start_iterations, chunk).checked()
     cost = num_paths * _cost(target, options, num_steps) + num_paths * num_moves * (NUM_LEAPFROG + 1)
     if eta is None:
-        eta = _pilot(target, options._replace(num_paths=128), ETAS, make_levels(64, horizon, dtype), key=key_pilot).eta
-        cost += len(ETAS) * 128 * _cost(target, options, 64)
+        levels = make_levels(PILOT_STEPS, horizon, dtype)
+        trial = options._replace(num_paths=PILOT_PATHS, num_start_iterations=PILOT_ITERATIONS)
+        eta = _pilot(target, trial, ETAS, levels, key=key_pilot).eta
+        cost += len(ETAS) * PILOT_PATHS * _cost(target, trial, PILOT_STEPS)
     paths, num_resamplings = _run(
         target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
@@ -170,23 +173,23 @@ def choose_eta(
     dim: int,
     *,
     etas: Sequence[float] = ETAS,
-    num_paths: int = 128,
-    num_steps: int = 64,
+    num_paths: int = PILOT_PATHS,
+    num_steps: int = PILOT_STEPS,
     horizon: float = HORIZON,
     log_likelihood: LogLikelihood | None = None,
     log_constant: float = 0.0,
-    num_start_iterations: int = 40,
+    num_start_iterations: int = PILOT_ITERATIONS,
     chunk: int | None = None,
     form: Form | None = None,
     dtype: Any = float,
     key: PRNGKeyArray,
 ) -> Pilot:
-    """The smallest eta whose score, *without resampling*, is within one standard error of the best.
+    """The eta with the best score *without resampling*.
 
     The score is `2 log mean exp(log_weight / 2)`, a bound of the log-evidence that forgives the paths in poor modes,
-    which resampling ends anyway; the mean log weight does not. The median candidate where its error exceeds one nat:
-    then the pilot tells nothing. The resampled log-evidence is never a score: it is noisiest, and highest, where the
-    weights collapse.
+    which resampling ends anyway; the mean log weight does not. Of a linear model eta = 0 has the best. The median
+    candidate where its error exceeds one nat: then the pilot tells nothing. The resampled log-evidence is never a
+    score: it is noisiest, and highest, where the weights collapse.
     """
     target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
     chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
@@ -216,9 +219,7 @@ def _score(log_weights: np.ndarray) -> tuple[float, float]:
 
 def _choose(etas: Sequence[float], scores: Sequence[float], errors: Sequence[float]) -> float:
     best = int(np.argmax(scores))
-    if errors[best] > 1.0:
-        return sorted(etas)[len(etas) // 2]
-    return min(eta for eta, score in zip(etas, scores, strict=True) if score >= scores[best] - errors[best])
+    return sorted(etas)[len(etas) // 2] if errors[best] > 1.0 else etas[best]
 
 
 @eqx.filter_jit
