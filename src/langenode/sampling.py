@@ -19,7 +19,7 @@ from langenode.problem import Problem, linearised
 from langenode.whitening import whiten
 
 # Guided paths that have these are good enough; below the last, more steps have not been seen to help.
-WANTED_ANCESTORS, WANTED_EVIDENCE_ERROR, HOPELESS_ANCESTORS = 0.2, 0.2, 0.02
+WANTED_ANCESTORS, WANTED_EVIDENCE_ERROR, HOPELESS_ANCESTORS = 0.3, 0.2, 0.02
 # The kernel of SVGD compares all pairs of particles.
 MOST_SVGD_PARTICLES = 256
 
