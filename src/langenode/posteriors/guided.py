@@ -35,7 +35,7 @@ from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point
 from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
 from langenode.posteriors.hamiltonian import NUM_LEAPFROG, Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
-from langenode.posteriors.starts import begin
+from langenode.posteriors.starts import begin, num_modes, search_cost
 
 HORIZON = 0.25
 ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
@@ -141,12 +141,12 @@ def guided_langevin(
     chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
     key_pilot, key_paths, key_moves = jax.random.split(key, 3)
     options = _Options(dim, num_paths, resample_below, num_start_iterations, chunk).checked()
-    cost = num_paths * _cost(target, options, num_steps) + num_paths * num_moves * (NUM_LEAPFROG + 1)
+    cost = _cost(target, options, num_steps) + num_paths * num_moves * (NUM_LEAPFROG + 1)
     if eta is None:
         levels = make_levels(PILOT_STEPS, horizon, dtype)
         trial = options._replace(num_paths=PILOT_PATHS, num_start_iterations=PILOT_ITERATIONS)
         eta = _pilot(target, trial, ETAS, levels, key=key_pilot).eta
-        cost += len(ETAS) * PILOT_PATHS * _cost(target, trial, PILOT_STEPS)
+        cost += len(ETAS) * _cost(target, trial, PILOT_STEPS)
     paths, num_resamplings = _run(
         target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
@@ -231,9 +231,10 @@ def _run(
     num, later = options.num_paths, levels.between(1, None)
 
     def each(function, *batched):
-        groups = in_groups(batched, num, options.chunk)
+        size = jax.tree.leaves(batched)[0].shape[0]
+        groups = in_groups(batched, size, options.chunk)
         made = jax.lax.map(lambda group: jax.vmap(function)(*group), groups)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num], made)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:size], made)
 
     def step(carry, inputs):
         paths, count = carry
@@ -318,10 +319,11 @@ def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
 
 
 def _cost(target: Target, options: _Options, num_steps: int) -> int:
-    """Runs of the model a path: each step and iteration takes a Jacobian and tries two lengths."""
+    """Runs of the model: each step and iteration takes a Jacobian and tries two lengths."""
     num_cells = _shape(target.residual, options.dim, float)[0]
-    num_points = num_steps + 2 * options.num_start_iterations
-    return num_points * ((options.dim if target.form == "weights" else num_cells) + 2) + 1
+    num_points = options.num_paths * (num_steps + search_cost(options.num_start_iterations))
+    num_points += num_modes(options.num_paths) * options.num_start_iterations
+    return num_points * ((options.dim if target.form == "weights" else num_cells) + 2) + options.num_paths
 
 
 def _chunk(residual: Residual, dim: int, dtype: Any) -> int:

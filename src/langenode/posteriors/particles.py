@@ -36,12 +36,14 @@ def relative_ess(log_weights: Float[Array, " sample"]) -> Float[Array, ""]:
     return 1.0 / (log_weights.shape[0] * jnp.sum(jax.nn.softmax(log_weights) ** 2))
 
 
-def systematic(log_weights: Float[Array, " sample"], *, key: PRNGKeyArray) -> Int[Array, " sample"]:
-    """Indices in proportion to the weights, each within one of its expected number of times."""
-    num = log_weights.shape[0]
+def systematic(
+    log_weights: Float[Array, " sample"], num: int | None = None, *, key: PRNGKeyArray
+) -> Int[Array, " drawn"]:
+    """Indices in proportion to the weights, each within one of its expected number of times; by default as many."""
+    num = log_weights.shape[0] if num is None else num
     cumulative = jnp.cumsum(jax.nn.softmax(log_weights))
     points = (jnp.arange(num) + jax.random.uniform(key, (), cumulative.dtype)) / num
-    return jnp.clip(jnp.searchsorted(cumulative, points * cumulative[-1]), 0, num - 1)
+    return jnp.clip(jnp.searchsorted(cumulative, points * cumulative[-1]), 0, log_weights.shape[0] - 1)
 
 
 def summarise(log_weights: Float[Array, " sample"], lineage: Int[Array, " sample"]) -> Summary:

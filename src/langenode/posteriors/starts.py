@@ -1,8 +1,8 @@
 """Where guided paths begin: at draws of a mixture about modes of the posterior.
 
-Modes are searched from draws of the prior, then chosen in proportion to their evidence by Laplace's method (and a
-tenth of them evenly, since Laplace may be wrong). About each the start is `w ~ N(rho x, v I + rho^2 C)`, the bridge's
-step from the infinite past. It is weighed by the density of the *mixture* of its group, not of its own mode: else
+Modes are searched from draws of the prior (a quarter as many as paths), then chosen in proportion to their evidence by
+Laplace's method (and a tenth of them evenly, since Laplace may be wrong). About each the start is `w ~ N(rho x, v I +
+rho^2 C)`, the bridge's step from the infinite past. It is weighed by the density of the *mixture* of its group, not of its own mode: else
 every path stands for its own mode alone, and the evidence comes out too low by the number of modes that do not overlap.
 
 Its own end point is then searched anew from the start's state and from its mode, and the better of both is kept: of
@@ -22,6 +22,7 @@ from langenode.posteriors.particles import systematic
 
 EVEN_SHARE = 0.1  # of the modes, chosen whatever their evidence
 GROUP = 256  # paths whose starts are weighed together
+END_SHARE = 4  # the end point's searches take this part of the iterations: they begin near
 Each = Callable[..., Any]
 
 
@@ -53,12 +54,23 @@ def begin(
     key_modes, key_choice, key_draw = jax.random.split(key, 3)
     num, dim = shape
     past, first = levels.at(0), levels.at(1)
-    modes = _Modes(*each(lambda k: _mode(target, past, eta, dim, num_iterations, k), path_keys(key_modes, num)))
-    modes = _choose(modes, key=key_choice)
+    keys = path_keys(key_modes, num_modes(num))
+    modes = _Modes(*each(lambda k: _mode(target, past, eta, dim, num_iterations, k), keys))
+    modes = _choose(modes, num, key=key_choice)
     w = each(lambda x, factor, k: _draw(past, x, factor, k), modes.x, modes.factor, path_keys(key_draw, num))
     log_density = mixture_log_density(w, past.gain * modes.x, modes.factor, past.kept)
-    x = each(lambda w, x: _end(target, first, eta, num_iterations // 2, w, x), w, modes.x)
+    x = each(lambda w, x: _end(target, first, eta, num_iterations // END_SHARE, w, x), w, modes.x)
     return Start(w, x, -0.5 * jnp.sum(w**2, axis=1) - log_density)
+
+
+def num_modes(num_paths: int) -> int:
+    """How many searches there are: fewer than paths, since the best modes are chosen many times."""
+    return max(min(num_paths, 64), num_paths // 4)
+
+
+def search_cost(num_iterations: int) -> int:
+    """Iterations of the two searches for a path's own end point."""
+    return 2 * (num_iterations // END_SHARE)
 
 
 def _mode(target: Target, past: Level, eta: Array, dim: int, num_iterations: int, key: PRNGKeyArray) -> _Modes:
@@ -71,13 +83,13 @@ def _mode(target: Target, past: Level, eta: Array, dim: int, num_iterations: int
     return _Modes(x, factor, objective.value(x, here.residuals) - factor.half_log_det)
 
 
-def _choose(modes: _Modes, *, key: PRNGKeyArray) -> _Modes:
-    """Modes by their evidence, in a random order, so that groups of paths are alike."""
-    num = modes.log_evidence.shape[0]
+def _choose(modes: _Modes, num: int, *, key: PRNGKeyArray) -> _Modes:
+    """A mode a path by their evidence, in a random order, so that groups of paths are alike."""
+    num_found = modes.log_evidence.shape[0]
     key_draw, key_order = jax.random.split(key)
     shares = jax.nn.softmax(jnp.where(jnp.isnan(modes.log_evidence), -jnp.inf, modes.log_evidence))
-    shares = jnp.where(jnp.all(jnp.isfinite(shares)), shares, 1.0 / num)  # no mode has a number: all alike
-    chosen = systematic(jnp.log((1.0 - EVEN_SHARE) * shares + EVEN_SHARE / num), key=key_draw)
+    shares = jnp.where(jnp.all(jnp.isfinite(shares)), shares, 1.0 / num_found)  # no mode has a number: all alike
+    chosen = systematic(jnp.log((1.0 - EVEN_SHARE) * shares + EVEN_SHARE / num_found), num, key=key_draw)
     chosen = jax.random.permutation(key_order, chosen)
     return jax.tree.map(lambda leaf: leaf[chosen], modes)
 
