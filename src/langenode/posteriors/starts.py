@@ -1,9 +1,10 @@
 """Where guided paths begin: at draws of a mixture about modes of the posterior.
 
 Modes are searched from draws of the prior (a quarter as many as paths), then chosen in proportion to their evidence by
-Laplace's method (and a tenth of them evenly, since Laplace may be wrong). About each the start is `w ~ N(rho x, v I +
-rho^2 C)`, the bridge's step from the infinite past. It is weighed by the density of the *mixture* of its group, not of its own mode: else
-every path stands for its own mode alone, and the evidence comes out too low by the number of modes that do not overlap.
+Laplace's method (and a tenth of them evenly, since Laplace may be wrong). About each the start is the bridge's step
+from the infinite past, `w ~ N(rho x, v I + rho^2 C)`. It is weighed by the density of the *mixture* of its group, not
+of its own mode: else every path stands for its own mode alone, and the evidence comes out too low by the number of
+modes that do not overlap.
 
 Its own end point is then searched anew from the start's state and from its mode, and the better of both is kept: of
 several modes a path should head for the one that its state makes likely.
