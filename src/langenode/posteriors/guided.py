@@ -184,7 +184,7 @@ def choose_eta(
     dtype: Any = float,
     key: PRNGKeyArray,
 ) -> Pilot:
-    """The eta with the best score *without resampling*.
+    """The eta with the best score less its standard error, *without resampling*.
 
     The score is `2 log mean exp(log_weight / 2)`, a bound of the log-evidence that forgives the paths in poor modes,
     which resampling ends anyway; the mean log weight does not. Of a linear model eta = 0 has the best. The median
@@ -218,7 +218,7 @@ def _score(log_weights: np.ndarray) -> tuple[float, float]:
 
 
 def _choose(etas: Sequence[float], scores: Sequence[float], errors: Sequence[float]) -> float:
-    best = int(np.argmax(scores))
+    best = int(np.argmax(np.asarray(scores) - np.asarray(errors)))
     return sorted(etas)[len(etas) // 2] if errors[best] > 1.0 else etas[best]
 
 
