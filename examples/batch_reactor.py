@@ -148,7 +148,7 @@ if QUICK:
         "training": {"num_updates": 10, "num_samples": 8},
         "predict": {"num_samples": 128},
     }
-fit = ln.fit(train, validation=valid, model=model, stochastic="all", seed=SEED, options=options)
+fit = ln.fit(train, validation=valid, model=model, method="langevin", stochastic="all", seed=SEED, options=options)
 print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factors {np.round(fit.noise_factor, 2)}")
 
 # %% [markdown]

@@ -193,7 +193,10 @@ def own_model():
 def user_fit():
     data = ln.with_observed_start(relaxations())
     options = {key: value for key, value in QUICK.items() if key != "model"}
-    chosen = ln.fit(data, model=own_model(), stochastic=lambda m: (m.dynamics.network, m.log_noise), options=options)
+    options["draws"] = {"num": 64, "num_steps": 8, "most_steps": 8, "eta": 1.0, "fallback": "none"}
+    with pytest.warns(UserWarning, match="not to be trusted"):  # eight steps are too few, and it is said
+        where = lambda m: (m.dynamics.network, m.log_noise)  # noqa: E731
+        chosen = ln.fit(data, model=own_model(), stochastic=where, options=options)
     return chosen, data
 
 
@@ -202,6 +205,7 @@ def test_only_the_chosen_parts_of_a_user_s_model_vary(user_fit):
     names = fit.problem.partition.names
     assert len(names) == 13 + 1 and not any("log_rate" in name for name in names)
     assert fit.config.stochastic == "function" and fit.config.scaling == "none"
+    assert fit.config.method == "guided"  # 14 weights
 
 
 def test_a_user_s_model_is_given_again_when_its_file_is_read(user_fit, tmp_path):
