@@ -113,17 +113,14 @@ def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
     """Our sampler, as the others are called."""
     if density.residual is None:
         raise ValueError("guided paths need residuals; this density has none; choose another method")
-    made = guided_langevin(
+    return guided_langevin(
         density.residual,
         density.dim,
         log_likelihood=density.log_likelihood,
         dtype=density.dtype,
         key=key,
         **options,
-    )
-    names = ("log_evidence", "relative_ess", "ancestors", "eta", "num_resamplings", "acceptance", "num_evaluations")
-    found = {name: getattr(made, name) for name in names} | {"log_evidence_se": made.log_evidence_error}
-    return Sampled(made.draws, made.log_weights, found, made.trust)
+    ).sampled()
 
 
 def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:

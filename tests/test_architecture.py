@@ -89,8 +89,8 @@ SIDEWAYS = {
     "evaluation": {"assembly"},
     "pipeline": {"assembly", "watching", "sampling", "fits", "evaluation"},
     "points": {"choosing", "pipeline"},
-    "sweep": {"points"},
-    "methods": {"points", "pipeline"},
+    "sweep": {"choosing", "points"},
+    "methods": {"choosing", "points", "pipeline"},
 }
 
 # Of the lower ranks, these rooms know only what is named.

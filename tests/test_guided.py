@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import problems
+from langenode.baselines import smc
+from langenode.posteriors import Density
 from langenode.posteriors.gaussnewton import factorise, linearise, smaller_form
 from langenode.posteriors.guided import _choose, choose_eta, guided_langevin
 from langenode.posteriors.hamiltonian import hamiltonian_moves
@@ -336,62 +338,6 @@ class NeuralDecay:
         return self.log_constant - 0.5 * jnp.sum(self.residual(z) ** 2)
 
 
-def tempered_smc(problem, *, num, num_moves, num_last_moves, seed):
-    """Log-evidence and draws by tempering from the prior, with blackjax's HMC in the draws' own covariance."""
-    import blackjax
-
-    rng = np.random.default_rng(seed)
-    z = jnp.asarray(rng.normal(size=(num, problem.dim)), np.float32)
-    log_likelihoods = jax.jit(jax.vmap(problem.log_likelihood))
-
-    @jax.jit
-    def move(z, power, root, step_size, key):
-        def log_density(u):
-            return power * problem.log_likelihood(root @ u) - 0.5 * jnp.sum((root @ u) ** 2)
-
-        kernel: Any = blackjax.hmc(log_density, step_size, jnp.ones(problem.dim, z.dtype), 16)
-
-        def one(z, key):
-            state = kernel.init(jax.scipy.linalg.solve_triangular(root, z, lower=True))
-            state, info = kernel.step(key, state)
-            return root @ state.position, info.acceptance_rate
-
-        return jax.vmap(one)(z, jax.random.split(key, num))
-
-    power, log_evidence, step_size = 0.0, 0.0, 0.3
-    while power < 1.0:
-        values = np.nan_to_num(np.asarray(log_likelihoods(z), float), nan=-1e30)
-        change = next_change(values, 1.0 - power)
-        weights = np.exp(change * (values - values.max()))
-        log_evidence += np.log(weights.mean()) + change * values.max()
-        power = 1.0 if change == 1.0 - power else power + change
-        points = (np.arange(num) + rng.uniform()) / num
-        z = z[np.minimum(np.searchsorted(np.cumsum(weights) / weights.sum(), points), num - 1)]
-        covariance = np.cov(np.asarray(z, float).T)
-        root = np.linalg.cholesky(0.95 * covariance + 0.05 * np.diag(np.diag(covariance))).astype(np.float32)
-        for _ in range(num_moves if power < 1.0 else num_last_moves):
-            used = np.float32(step_size * rng.uniform(0.8, 1.2))
-            z, accepted = move(z, np.float32(power), root, used, jax.random.key(int(rng.integers(2**31))))
-            step_size *= np.exp(float(jnp.mean(accepted)) - 0.8)
-    return log_evidence, z
-
-
-def next_change(log_likelihoods, largest, wanted=0.7):
-    """By bisection the change of power that leaves this relative effective sample size."""
-
-    def ess(change):
-        weights = np.exp(change * (log_likelihoods - log_likelihoods.max()))
-        return weights.sum() ** 2 / (weights**2).sum() / len(weights)
-
-    low, high = 0.0, largest
-    if ess(high) >= wanted:
-        return largest
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if ess(middle) > wanted else (low, middle)
-    return low
-
-
 @pytest.fixture
 def optimised():
     """Let the compiler work: this program runs long."""
@@ -404,7 +350,9 @@ def optimised():
 @pytest.mark.usefixtures("optimised")
 def test_a_neural_ode_of_25_weights_against_tempered_smc():
     problem = NeuralDecay()
-    exact, reference = tempered_smc(problem, num=1024, num_moves=6, num_last_moves=20, seed=1)
+    density = Density(problem.log_likelihood, problem.residual, None, problem.dim, np.dtype(np.float32))
+    tempered = smc(density, key=jax.random.key(1))
+    exact, reference = tempered.diagnostics["log_evidence"], tempered.draws
     result = guided_langevin(
         problem.residual,
         problem.dim,

@@ -1,6 +1,6 @@
 """A whole configuration from what a user asked: defaults of the experiment, and a method where none was named."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langenode import assembly
@@ -79,3 +79,46 @@ def num_stochastic(experiment: Experiment, config: Config, where: Where | None =
     """How many weights would be stochastic; of a kind of model that is still to be chosen, in the plainest."""
     model = assembly.untrained(experiment, config)
     return Partition.of(model, config.stochastic if where is None else where).dim
+
+
+# What has no effect
+
+_SAMPLER_OPTIONS = {
+    "langevin": "num_steps horizon layers grid step diffusion diffusion_start noise learn_start estimator",
+    "bottleneck": "latent_dim num_steps horizon layers decoder_layers",
+    "paper": "num_steps pseudo_time_step layers start_variance contraction diffusion diffusion_start",
+    "gaussian-full": "estimator",
+    "gaussian-diagonal": "estimator",
+    "gaussian-lowrank": "estimator rank",
+}
+_DRAWS_OPTIONS = {
+    "guided": "num num_steps most_steps horizon eta resample_below num_moves chunk fallback num_islands",
+    "nuts": "num num_chains num_warmup",
+    "smc": "num num_islands",
+    "sgld": "num num_chains num_iterations batch",
+    "svgd": "num num_iterations",
+    "pathfinder": "num",
+    "laplace": "num predictive",
+    "ensemble": "num_members",
+    "map": "",
+}
+
+
+def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The options in a user's layers that change nothing, each with the choice that makes it so."""
+    asked: dict[str, Any] = {}
+    for layer in layers:
+        asked = merge(asked, layer)
+    why = f"method {config.method}"
+    used = _SAMPLER_OPTIONS.get(config.method, "").split()
+    idle = [(f"sampler.{key}", why) for key in asked.get("sampler", {}) if key not in used]
+    used = _DRAWS_OPTIONS.get(config.method, "").split()
+    idle += [(f"draws.{key}", why) for key in asked.get("draws", {}) if key not in used]
+    if config.is_drawn:
+        idle += [(f"training.{key}", why) for key in asked.get("training", {})]
+    for section in ("population", "tempered"):
+        if config.target != section:
+            idle += [(f"{section}.{key}", f"target {config.target}") for key in asked.get(section, {})]
+    if config.target == "population":
+        idle += [(f"noise.{key}", "target population") for key in asked.get("noise", {})]
+    return idle

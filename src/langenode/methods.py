@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from langenode import comparison, comparisonpage, pipeline, points, sidebyside, standings
-from langenode.config import DRAWN_METHODS, TRAINED_METHODS, ConfigError, merge, unused_options
+from langenode.choosing import unused_options
+from langenode.config import DRAWN_METHODS, TRAINED_METHODS, ConfigError, merge
 from langenode.points import GridFolder, Point
 from langenode.progress import Reporter
 from langenode.runfolder import RunFolder, plain, read_record, write_together

@@ -86,19 +86,7 @@ def _guided(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
         if is_good or found.ancestors < HOPELESS_ANCESTORS or 2 * num_steps > config.draws.most_steps:
             break
         num_steps, eta = 2 * num_steps, found.eta
-    numbers = {
-        "log_evidence": found.log_evidence,
-        "log_evidence_se": found.log_evidence_error,
-        "relative_ess": found.relative_ess,
-        "ancestors": found.ancestors,
-        "num_resamplings": found.num_resamplings,
-        "num_steps": num_steps,
-        "eta": found.eta,
-        "acceptance": found.acceptance,
-        "num_evaluations": cost,
-    }
-    diagnostics = {name: value for name, value in numbers.items() if value is not None}
-    return Sampled(found.draws, found.log_weights, diagnostics, found.trust)
+    return found.sampled(num_steps=num_steps, num_evaluations=cost)
 
 
 def _guided_paths(

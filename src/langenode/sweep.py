@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode import plots, points
+from langenode.choosing import unused_options
 from langenode.comparison import read_metrics
-from langenode.config import ConfigError, merge, unused_options
+from langenode.config import ConfigError, merge
 from langenode.points import (
     GridFolder,
     Point,

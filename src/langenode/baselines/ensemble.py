@@ -1,10 +1,12 @@
 """Ensembles of point estimates: a mode from each of many draws of the prior, equally weighted; and the best alone."""
 
+from typing import Any
+
 import numpy as np
 
 from langenode._types import PRNGKeyArray
 from langenode.baselines.common import check_sizes, finish, unchecked
-from langenode.baselines.modes import find_modes, prior_starts
+from langenode.baselines.modes import Modes, find_modes, prior_starts
 from langenode.posteriors import Density, Sampled
 
 
@@ -16,11 +18,7 @@ def ensemble(density: Density, *, key: PRNGKeyArray, num_members: int = 64, num_
     check_sizes(num_members=num_members)
     modes = find_modes(density, prior_starts(density, num_members, key=key), num_iterations=num_iterations)
     is_sound = modes.is_sound()
-    diagnostics = {
-        "num_evaluations": modes.num_evaluations,
-        "log_posterior": float(np.max(np.asarray(modes.log_posteriors, float))),
-        "failed": int(np.sum(~is_sound)),
-    }
+    diagnostics = _told(modes) | {"failed": int(np.sum(~is_sound))}
     points = modes.points[is_sound] if np.any(is_sound) else modes.points
     return finish("ensemble", density, points, None, diagnostics, unchecked("ensemble"))
 
@@ -29,9 +27,9 @@ def map_estimate(density: Density, *, key: PRNGKeyArray, num_starts: int = 8, nu
     """The highest of a few modes, as one draw: no uncertainty."""
     check_sizes(num_starts=num_starts)
     modes = find_modes(density, prior_starts(density, num_starts, key=key), num_iterations=num_iterations)
-    best = modes.best()
-    diagnostics = {
-        "num_evaluations": modes.num_evaluations,
-        "log_posterior": float(np.max(np.asarray(modes.log_posteriors, float))),
-    }
-    return finish("map", density, best[None], None, diagnostics, unchecked("map"))
+    return finish("map", density, modes.best()[None], None, _told(modes), unchecked("map"))
+
+
+def _told(modes: Modes) -> dict[str, Any]:
+    highest = float(np.max(np.asarray(modes.log_posteriors, float)))
+    return {"num_evaluations": modes.num_evaluations, "log_posterior": highest}

@@ -230,9 +230,10 @@ def _diagnose(density: Density, trace: _Trace) -> dict[str, Any]:
 def _judge(found: dict[str, Any], num: int) -> Trust:
     figures = f"{describe_r_hat(found)}, {found['divergences']} divergences in {num} transitions"
     figures += ", stopped by the budget" if found["stopped"] else ""
-    # Hidden units can be exchanged: chains may differ in the weights and agree in all that they predict.
-    if not found.get("r_hat_predictions", found.get("r_hat", np.inf)) <= LARGEST_R_HAT:
-        return Trust(False, f"chains disagree: {figures}; use a longer warm-up or more draws, or smc")
+    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
+        # Hidden units can be exchanged: chains may differ in the weights and agree in all that they predict.
+        only = " in the weights only" if found.get("r_hat_predictions", np.inf) <= LARGEST_R_HAT else ""
+        return Trust(False, f"chains disagree{only}: {figures}; use a longer warm-up or more draws, or smc")
     if found["divergences"] > MOST_DIVERGENCES * num:
         return Trust(False, f"many transitions diverge: {figures}; raise target_acceptance")
     return Trust(True, figures)

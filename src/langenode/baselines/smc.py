@@ -25,6 +25,7 @@ from langenode.baselines.common import (
 from langenode.baselines.modes import check_prior
 from langenode.diagnostics import log_evidence, relative_ess
 from langenode.posteriors import Density, Sampled, Trust
+from langenode.posteriors.hamiltonian import shrunk_covariance
 
 WANTED_ACCEPTANCE = 0.8
 FIRST_STEP_SIZE = 0.2
@@ -125,7 +126,7 @@ def _step(density: Density, options: _Options, islands: _Island, *, key: PRNGKey
         state, info = algorithm.step(key, island.state)
         acceptance = jnp.mean(info.update_info)
         step_size = update_scale_from_acceptance_rate(island.step_size[None], acceptance[None], WANTED_ACCEPTANCE)[0]
-        covariance = _covariance(state.particles, state.weights)
+        covariance = shrunk_covariance(state.particles, state.weights)
         log_evidence = island.log_evidence + info.log_likelihood_increment
         return settle(_Island(state, step_size, covariance, log_evidence, acceptance))
 
@@ -136,15 +137,6 @@ def _log_likelihood(density: Density, z: Array) -> Array:
     """The log-likelihood, very low but finite where the model gives no number: a power of zero must make it one."""
     value = density.log_likelihood(z.astype(density.dtype)).astype(z.dtype)
     return jnp.where(value > LOWEST_LOG_LIKELIHOOD, value, LOWEST_LOG_LIKELIHOOD)
-
-
-def _covariance(particles: Float[Array, "sample dim"], shares: Float[Array, " sample"]) -> Float[Array, "dim dim"]:
-    """The weighted covariance, drawn to its diagonal where the particles are few."""
-    centred = particles - shares @ particles
-    covariance = (centred * shares[:, None]).T @ centred
-    num_effective = 1.0 / jnp.sum(shares**2)
-    trust = num_effective / (num_effective + particles.shape[1])
-    return trust * covariance + (1.0 - trust) * jnp.diag(jnp.diagonal(covariance)) + 1e-6 * jnp.eye(particles.shape[1])
 
 
 def _result(density: Density, options: _Options, islands: _Island, num_steps: int) -> Sampled:

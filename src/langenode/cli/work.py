@@ -338,7 +338,8 @@ def _finish(path: Path, *, as_json: bool) -> None:
 
 
 def _say_unused(config: Any, choices: Iterable[dict[str, Any]], reporter: Any) -> None:
-    from langenode.config import to_toml, unused_options
+    from langenode.choosing import unused_options
+    from langenode.config import to_toml
 
     for name, why in unused_options(config, choices):
         reporter.say(f"note: {name} has no effect with {why}")

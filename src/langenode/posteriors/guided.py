@@ -32,6 +32,7 @@ import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, in_groups, make_levels, path_keys
+from langenode.posteriors.density import Sampled
 from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
 from langenode.posteriors.hamiltonian import NUM_LEAPFROG, Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
@@ -63,6 +64,21 @@ class GuidedDraws(NamedTuple):
     acceptance: float | None
     num_evaluations: int
     trust: Trust
+
+    def sampled(self, **more: Any) -> Sampled:
+        """As every sampler gives its draws, with `more` diagnostics."""
+        numbers = {
+            "log_evidence": self.log_evidence,
+            "log_evidence_se": self.log_evidence_error,
+            "relative_ess": self.relative_ess,
+            "ancestors": self.ancestors,
+            "num_resamplings": self.num_resamplings,
+            "eta": self.eta,
+            "acceptance": self.acceptance,
+            "num_evaluations": self.num_evaluations,
+        } | more
+        told = {name: value for name, value in numbers.items() if value is not None}
+        return Sampled(self.draws, self.log_weights, told, self.trust)
 
 
 class Pilot(NamedTuple):

@@ -70,14 +70,19 @@ def hamiltonian_moves(
 
 
 def _metric_root(draws: Float[Array, "sample dim"], log_weights: Float[Array, " sample"]) -> Float[Array, "dim dim"]:
-    """A Cholesky root of the weighted covariance, drawn to its diagonal where the draws are few."""
-    shares = jax.nn.softmax(log_weights)
+    """A Cholesky root of the draws' covariance."""
+    return jnp.linalg.cholesky(shrunk_covariance(draws, jax.nn.softmax(log_weights)))
+
+
+def shrunk_covariance(draws: Float[Array, "sample dim"], shares: Float[Array, " sample"]) -> Float[Array, "dim dim"]:
+    """The weighted covariance, drawn to its diagonal where the draws are few."""
     centred = draws - shares @ draws
     covariance = (centred * shares[:, None]).T @ centred
     num_effective, dim = 1.0 / jnp.sum(shares**2), draws.shape[1]
-    diagonal = jnp.diag(jnp.diagonal(covariance) + 1e-6)
     trust = num_effective / (num_effective + dim)
-    return jnp.linalg.cholesky(trust * covariance + (1.0 - trust) * diagonal)
+    return (
+        trust * covariance + (1.0 - trust) * jnp.diag(jnp.diagonal(covariance)) + 1e-6 * jnp.eye(dim, dtype=draws.dtype)
+    )
 
 
 def _move(
