@@ -14,7 +14,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from langenode._types import Array
-from langenode.models import hyperelastic_potential
+from langenode.models import Forwards, hyperelastic_potential
+from langenode.models.sensitivities import at_every_time, evolve
 from langenode.posteriors.density import Density
 from langenode.simulators import ou
 
@@ -75,7 +76,7 @@ class Observed(eqx.Module):
     def density(self, dim: int) -> Density:
         return Density(
             log_likelihood=self.log_likelihood,
-            residual=self.residual,
+            residual=Forwards(self.residual),
             minibatch=None if self.inputs is None else self.minibatch,
             dim=dim,
             dtype=DTYPE,
@@ -214,14 +215,14 @@ class NeuralDecay(eqx.Module):
         into, shift, out = (z[i * self.width : (i + 1) * self.width] for i in range(3))
 
         def rate(h):
-            return 3.0 * (jnp.tanh(h[:, None] * into + shift) @ out + z[-1])
+            return 3.0 * (jnp.tanh(h * into + shift) @ out + z[-1])
 
-        def heun(h, _):
+        def heun(h, dt):
             first = rate(h)
-            h = h + 0.025 * (first + rate(h + 0.05 * first))
-            return h, h
+            return h + 0.5 * dt * (first + rate(h + dt * first))
 
-        return jax.lax.scan(heun, inputs, None, length=20)[1].T.ravel()
+        steps = jnp.full(20, 0.05, z.dtype)
+        return jax.vmap(lambda start: evolve(heun, start, steps))(inputs).ravel()
 
 
 def decay(name: str, seed: int) -> Case:
@@ -231,7 +232,7 @@ def decay(name: str, seed: int) -> Case:
     outputs = truth + 0.05 * np.random.default_rng(seed).normal(size=truth.shape)
     starts = jnp.asarray(starts, DTYPE)
     observed = Observed(NeuralDecay(), starts, jnp.asarray(outputs.ravel(), DTYPE), 0.05)
-    density = Density(observed.log_likelihood, observed.residual, None, dim=25, dtype=DTYPE)
+    density = Density(observed.log_likelihood, Forwards(observed.residual), None, dim=25, dtype=DTYPE)
     return Case(name, density, Predictions(NeuralDecay(), starts), None)
 
 
@@ -246,12 +247,15 @@ class Net(eqx.Module):
         return sum((i + 1) * o for i, o in zip(self.sizes[:-1], self.sizes[1:], strict=True))
 
     def __call__(self, z: Array, inputs: Array) -> Array:
-        features, begin = inputs, 0
+        return at_every_time(lambda row: self._at(z, row), inputs)
+
+    def _at(self, z: Array, row: Array) -> Array:
+        features, begin = row, 0
         for layer, (i, o) in enumerate(zip(self.sizes[:-1], self.sizes[1:], strict=True)):
             matrix, shift = z[begin : begin + i * o].reshape(i, o), z[begin + i * o : begin + (i + 1) * o]
             features = (self.activation(features) if layer else features) @ matrix + shift
             begin += (i + 1) * o
-        return features[:, 0]
+        return features[0]
 
 
 def net(name: str, seed: int) -> Case:
@@ -275,7 +279,7 @@ class Hyperelastic(eqx.Module):
 
     def __call__(self, z: Array, inputs: Array) -> Array:
         law = eqx.combine(self.unravel(z), self.static)
-        return jax.vmap(lambda strain: law(jnp.zeros(0, z.dtype), strain))(inputs).ravel()
+        return at_every_time(lambda strain: law(jnp.zeros(0, z.dtype), strain), inputs).ravel()
 
 
 def hyperelastic(name: str, seed: int) -> Case:
@@ -290,7 +294,7 @@ def hyperelastic(name: str, seed: int) -> Case:
     outputs = truth + 0.05 * np.random.default_rng(seed).normal(size=truth.shape)
     inputs, model = jnp.asarray(strains, DTYPE), Hyperelastic(unravel, static)
     observed = Observed(model, inputs, jnp.asarray(outputs.ravel(), DTYPE), 0.05)
-    density = Density(observed.log_likelihood, observed.residual, None, dim=len(flat), dtype=DTYPE)
+    density = Density(observed.log_likelihood, Forwards(observed.residual), None, dim=len(flat), dtype=DTYPE)
     return Case(name, density, Predictions(model, inputs, 2), None)
 
 

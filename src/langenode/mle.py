@@ -17,7 +17,7 @@ import numpy as np
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
 from langenode.likelihood import Likelihood
-from langenode.models import has_own_noise
+from langenode.models import Forwards, has_own_noise
 from langenode.partition import Partition
 from langenode.posteriors import Reference
 from langenode.posteriors.gaussnewton import has_forward_mode
@@ -206,6 +206,7 @@ def trajectory_jacobians(
     """Residuals (zero in missing cells) and the outputs' derivatives by the stochastic weights."""
     weights = partition.flatten(model)
 
+    @Forwards
     def outputs(w, times, inputs, initial):
         return partition.combine(model, w)(times, inputs, initial)
 

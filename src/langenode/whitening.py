@@ -16,6 +16,7 @@ from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Dataset
 from langenode.likelihood import Likelihood, standard_innovations
 from langenode.mle import distinct_cases
+from langenode.models import Forwards
 from langenode.partition import Partition
 from langenode.posteriors import Density, cast
 from langenode.priors import GaussianPrior
@@ -183,7 +184,7 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
     num = len(term.cases.times)
     size = max(1, num // 4) if batch is None else min(batch, num)
     minibatch = _Minibatches(term, size) if num >= FEWEST_FOR_MINIBATCH and size < num else None
-    return Density(term.log_likelihood, term.residual, minibatch, problem.partition.dim, jnp.dtype(dtype))
+    return Density(term.log_likelihood, Forwards(term.residual), minibatch, problem.partition.dim, jnp.dtype(dtype))
 
 
 def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any) -> DataTerm:

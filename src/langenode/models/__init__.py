@@ -13,11 +13,13 @@ from langenode.models.material import (
 from langenode.models.networks import MLP, ConvexMLP, num_parameters
 from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, make_solver, neural_ode
 from langenode.models.sde import NeuralSDE, PositiveOnConcatenation, has_own_noise
+from langenode.models.sensitivities import Forwards
 
 __all__ = [
     "MLP",
     "Adaptive",
     "ConvexMLP",
+    "Forwards",
     "Heun",
     "InternalVariableLaw",
     "Linearised",

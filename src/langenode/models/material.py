@@ -30,6 +30,7 @@ from langenode.mechanics import (
     tensor,
 )
 from langenode.models.networks import MLP, ConvexMLP, scale_last_layer
+from langenode.models.sensitivities import at_every_time, evolve
 
 NUM_JOINT = 10
 _TRACES = np.array([0, 3])  # of the strain and of the second tensor, among the joint invariants
@@ -105,16 +106,13 @@ class InternalVariableLaw(eqx.Module):
         strains = jax.vmap(tensor)(inputs)
         steps = jnp.diff(times)
 
-        def interval(hidden, ends):
-            hidden = self.advance(hidden, *ends)
-            return hidden, hidden
-
         start = self.start(times.dtype) if initial is None else initial
-        _, later = jax.lax.scan(interval, start, (strains[:-1], strains[1:], steps))
+        later = evolve(lambda hidden, ends: self.advance(hidden, *ends), start, (strains[:-1], strains[1:], steps))
         hidden = jnp.concatenate([start[None], later])
         rates = jax.vmap(_rate)(strains[:-1], strains[1:], steps)
         rates = jnp.concatenate([jnp.zeros_like(rates[:1]), rates])
-        return jax.vmap(lambda e, r, h: components(self.stress(e, h, r), inputs.shape[1]))(strains, rates, hidden)
+        num = inputs.shape[1]
+        return at_every_time(lambda e, r, h: components(self.stress(e, h, r), num), strains, rates, hidden)
 
     def start(self, dtype: Any) -> Float[Array, " state"]:
         """The internal variables of the unstrained material."""
@@ -183,13 +181,10 @@ class TensorLaw(eqx.Module):
         # Logarithmic strains do not depend on any weight: they are computed once, whatever is mapped over.
         strains = jax.vmap(lambda row: self._vector(tensor(row), num))(inputs)
 
-        def interval(internal, ends):
-            internal = self._advance(internal, *ends)
-            return internal, internal
-
         start = jnp.zeros((self.num_branches, num), inputs.dtype)
-        _, later = jax.lax.scan(interval, start, (strains[:-1], strains[1:], jnp.diff(times)))
-        conjugate = jax.vmap(self._conjugate)(strains, jnp.concatenate([start[None], later]))
+        ends = (strains[:-1], strains[1:], jnp.diff(times))
+        later = evolve(lambda internal, ends: self._advance(internal, *ends), start, ends)
+        conjugate = at_every_time(self._conjugate, strains, jnp.concatenate([start[None], later]))
         return jax.vmap(self._pull_back)(inputs, conjugate)
 
     @property

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.models.networks import MLP
+from langenode.models.sensitivities import at_every_time, evolve
 
 InputRule = Literal["trapezoid", "paper"]
 Part = Callable[[Array, Array], Array]
@@ -66,12 +67,10 @@ class Heun(eqx.Module):
                 return self._step(dynamics, hidden, dt / self.substeps, x_left, x_right), None
 
             if self.substeps == 1:
-                hidden = self._step(dynamics, hidden, dt, x_start, x_end)
-            else:
-                hidden, _ = jax.lax.scan(substep, hidden, fractions.astype(hidden.dtype))
-            return hidden, hidden
+                return self._step(dynamics, hidden, dt, x_start, x_end)
+            return jax.lax.scan(substep, hidden, fractions.astype(hidden.dtype))[0]
 
-        _, later = jax.lax.scan(interval, initial, (jnp.diff(times), inputs[:-1], inputs[1:]))
+        later = evolve(interval, initial, (jnp.diff(times), inputs[:-1], inputs[1:]))
         return jnp.concatenate([initial[None], later])
 
     def _step(self, dynamics: Part, hidden, dt, x_left, x_right):
@@ -193,7 +192,7 @@ class NeuralODE(eqx.Module):
         hidden = self.hidden(times, inputs, initial)
         if self.observation is None:
             return hidden
-        return jax.vmap(self.observation)(hidden, inputs)
+        return at_every_time(self.observation, hidden, inputs)
 
     def hidden(
         self,

@@ -1,0 +1,133 @@
+"""Jacobians that carry sensitivities along equal those of plain differentiation, and cost fewer passes."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from langenode.models import (
+    Adaptive,
+    Forwards,
+    Heun,
+    NeuralODE,
+    hyperelastic_potential,
+    internal_variable_law,
+    neural_ode,
+    tensor_law,
+)
+from langenode.models.sensitivities import at_every_time, evolve
+
+KEY = jax.random.key(0)
+
+
+class Decay(eqx.Module):
+    rate: jax.Array
+
+    def __call__(self, hidden, inputs):
+        return -self.rate * hidden + inputs
+
+
+def ode(**more):
+    return neural_ode(
+        num_inputs=1, num_outputs=2, num_hidden=2, dynamics_layers=(4,), observation_layers=(3,), key=KEY, **more
+    )
+
+
+def potential():
+    law = hyperelastic_potential((3, 3), "softplus", convex=False, strain_scale=0.1, key=KEY)
+    return NeuralODE(None, law, num_hidden=0)
+
+
+def flow():
+    return internal_variable_law(
+        num_hidden=2, layers=(3,), rate_potential=False, strain_scale=0.1, rate_scale=1.0, key=KEY
+    )
+
+
+def branches():
+    return tensor_law(
+        num_branches=2,
+        correction_layers=(3,),
+        strain_scale=0.1,
+        shortest=0.1,
+        longest=1.0,
+        bulk_ratio=2.0,
+        key=KEY,
+    )
+
+
+# A model, its number of inputs and its start.
+MODELS = {
+    "ode": (ode, 1, (0.3, -0.2)),
+    "substeps": (lambda: ode(solver=Heun(substeps=3)), 1, (0.3, -0.2)),
+    "trainable start": (lambda: ode(trainable_initial=True), 1, None),
+    "adaptive": (lambda: ode(solver=Adaptive()), 1, (0.3, -0.2)),
+    "no dynamics": (
+        lambda: neural_ode(num_inputs=1, num_outputs=2, num_hidden=0, observation_layers=(3,), key=KEY),
+        1,
+        None,
+    ),
+    "more states than weights": (lambda: NeuralODE(Decay(jnp.ones(())), num_hidden=2), 1, (0.3, -0.2)),
+    "potential": (potential, 3, None),
+    "internal variables": (flow, 3, None),
+    "tensor law": (branches, 3, None),
+}
+
+
+def outputs_by_weights(model, inputs, initial):
+    """Outputs of two trajectories as a function of the weights, and the weights."""
+    arrays, static = eqx.partition(model, eqx.is_inexact_array)
+    flat, unravel = ravel_pytree(arrays)
+    times = jnp.linspace(0.0, 1.0, inputs.shape[1])
+
+    def outputs(flat):
+        whole = eqx.combine(unravel(flat), static)
+        return jax.vmap(lambda x: whole(times, x, initial))(inputs)
+
+    return outputs, flat
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_jacobians_equal_those_of_plain_differentiation(name):
+    make, num_inputs, start = MODELS[name]
+    inputs = 0.05 * jax.random.normal(KEY, (2, 6, num_inputs))
+    outputs, flat = outputs_by_weights(make(), inputs, None if start is None else jnp.array(start))
+    plain = jax.jacrev(outputs)(flat)
+    scale = np.abs(plain).max()
+    assert scale > 0.0
+    np.testing.assert_allclose(jax.jacrev(Forwards(outputs))(flat), plain, rtol=1e-9, atol=1e-10 * scale)
+    if name != "adaptive":  # its checkpoints go backwards only
+        np.testing.assert_allclose(jax.jacfwd(Forwards(outputs))(flat), plain, rtol=1e-9, atol=1e-10 * scale)
+    np.testing.assert_array_equal(Forwards(outputs)(flat), outputs(flat))
+
+
+def test_an_input_that_depends_on_weights_is_differentiated_plainly():
+    def outputs(w):
+        return evolve(lambda state, row: w[0] * state + jnp.sin(row), jnp.ones(1), w[1] * jnp.arange(1.0, 5.0)[:, None])
+
+    w = jnp.array([0.5, 0.3])
+    np.testing.assert_allclose(jax.jacfwd(Forwards(outputs))(w), jax.jacfwd(outputs)(w), rtol=1e-12)
+
+
+def test_a_step_is_differentiated_once_for_all_weights():
+    """One backward pass a state: 40 weights are not 40 tangents of the sine."""
+
+    def outputs(w):
+        states = evolve(lambda state, row: state + jnp.sin(w * state * row).sum()[None], jnp.ones(1), jnp.arange(3.0))
+        return at_every_time(lambda state: jnp.sin(w * state).sum(), states)
+
+    plain = str(jax.make_jaxpr(jax.jacfwd(outputs))(jnp.ones(40)))
+    carried = str(jax.make_jaxpr(jax.jacfwd(Forwards(outputs)))(jnp.ones(40)))
+    for squares in ("f64[40,40] = mul", "f64[40,3,40] = mul"):  # forty tangents of forty sines
+        assert squares in plain
+        assert squares not in carried
+
+
+def test_gradients_outside_are_as_before():
+    """The rule is for what `Forwards` runs: a model called plainly has no custom derivative in its program."""
+    outputs, flat = outputs_by_weights(ode(), jnp.ones((2, 6, 1)), jnp.ones(2))
+    Forwards(outputs)(flat)
+    assert "custom_jvp" not in str(jax.make_jaxpr(lambda w: outputs(w).sum())(flat))
+    assert "custom_jvp" in str(jax.make_jaxpr(lambda w: Forwards(outputs)(w).sum())(flat))
