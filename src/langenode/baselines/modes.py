@@ -153,7 +153,7 @@ def _descend(density: Density, z: Array, num_iterations: int) -> Array:
     assert density.residual is not None
     one = jnp.ones((), z.dtype)
     objective, form = Objective(density.residual, jnp.zeros_like(z), one, one), passes(density).form
-    z = search(objective, z, form, num_iterations)
+    z = search(objective, z, form, num_iterations).x
 
     def polish(z: Array, _: Any) -> tuple[Array, None]:
         here = linearise(objective.residual, z, form)

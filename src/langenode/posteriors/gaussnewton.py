@@ -3,7 +3,7 @@
 In whitened coordinates the end point of an OU path has the law `N(rho w, v I)` given its state w. With residuals r and
 the Jacobian J of the predictions, both divided by sigma, the data turn it into about `N(x, C)`:
 
-    C = (I/v + t J'J)^-1,    x <- x + c C [t J'r - (x - rho w)/v]    (c = 1, else 0.3, else 0 if the objective rises)
+    C = (I/v + t J'J)^-1,    x <- x + C [t J'r - (x - rho w)/v]    (unless that lowers the log density)
 
 All that is needed of C is a Cholesky factor of `I + k J'J` (weights) or of `I + k J J'` (data), whichever is smaller.
 """
@@ -20,8 +20,7 @@ Residual = Callable[[Array], Array]
 Form = Literal["weights", "data"]
 
 STEP_LENGTHS = (1.0, 0.3)  # and zero
-
-
+ROUNDING = 1e-3  # of an objective in 32 bits: a step that lowers it by less is as good as none
 class Curvature(NamedTuple):
     """`J'J` (weights' form), or `J J'` with J itself (data's form)."""
 
@@ -169,39 +168,44 @@ class Objective(NamedTuple):
         return self.strength * pull - (x - self.centre)
 
 
-class Better(NamedTuple):
-    """A point, its objective, and the length of the step that led there."""
+class Found(NamedTuple):
+    """A point, its objective, and the sum of squares about it."""
 
-    x: Float[Array, " dim"]
-    value: Float[Array, ""]
-    length: Float[Array, ""]
+    x: Float[Array, "*path dim"]
+    value: Float[Array, "*path"]
+    here: Linearised
+
+
+def look(objective: Objective, x: Float[Array, " dim"], form: Form) -> Found:
+    """What there is at a point."""
+    here = linearise(objective.residual, x, form)
+    return Found(x, objective.value(x, here.residuals), here)
 
 
 def improve(
-    objective: Objective, x: Float[Array, " dim"], value: Float[Array, ""], step: Float[Array, " dim"]
-) -> Better:
-    """The longest of the steps c = 1, 0.3 that does not lower the objective from its value at x, else none."""
-    best = Better(x, value, jnp.zeros_like(value))
-    for length in reversed(STEP_LENGTHS):
-        moved = x + length * step
-        candidate = Better(moved, objective(moved), jnp.full_like(value, length))
-        is_allowed = candidate.value >= value
-        best = Better(*(jnp.where(is_allowed, new, old) for new, old in zip(candidate, best, strict=True)))
-    return best
+    objective: Objective, old: Found, form: Form, damping: Float[Array, ""] | float = 0.0
+) -> tuple[Found, Float[Array, ""]]:
+    """The longest step `c ((1 + m) I + k J'J)^-1 [k J'r - (x - centre)]` that does not lower the objective; and its c.
+
+    Zero is a length, too.
+    """
+    factor = factorise(old.here.curvature, objective.strength / (1.0 + damping))
+    step = factor.solve(objective.scaled_gradient(old.x, old.here.pull)) / (1.0 + damping)
+    lengths = jnp.asarray((*STEP_LENGTHS, 0.0), step.dtype)
+    candidates = old.x + lengths[:, None] * step
+    is_allowed = jnp.append(jax.vmap(objective)(candidates[:-1]) >= old.value - ROUNDING, True)
+    chosen = jnp.argmax(is_allowed)
+    return look(objective, candidates[chosen], form), lengths[chosen]
 
 
-def search(objective: Objective, x: Float[Array, " dim"], form: Form, num_iterations: int) -> Float[Array, " dim"]:
-    """Damped Gauss-Newton: `x + c ((1 + m) I + k J'J)^-1 [k J'r - (x - centre)]`, m tenfold after a failure."""
+def search(objective: Objective, x: Float[Array, " dim"], form: Form, num_iterations: int) -> Found:
+    """Damped Gauss-Newton from x, the damping m tenfold after a failure."""
 
     def iterate(carry, _):
-        x, damping = carry
-        strength = objective.strength / (1.0 + damping)
-        here = linearise(objective.residual, x, form)
-        factor = factorise(here.curvature, strength)
-        step = factor.solve(objective.scaled_gradient(x, here.pull)) / (1.0 + damping)
-        x, _, length = improve(objective, x, objective.value(x, here.residuals), step)
+        found, damping = carry
+        found, length = improve(objective, found, form, damping)
         change = jnp.where(length == 0.0, 10.0, jnp.where(length == STEP_LENGTHS[0], 0.1, 1.0))
-        return (x, jnp.clip(damping * change, 1e-3, 1e8).astype(x.dtype)), None
+        return (found, jnp.clip(damping * change, 1e-3, 1e8).astype(x.dtype)), None
 
-    (x, _), _ = jax.lax.scan(iterate, (x, jnp.ones((), x.dtype)), None, length=num_iterations)
-    return x
+    start = (look(objective, x, form), jnp.ones((), x.dtype))
+    return jax.lax.scan(iterate, start, length=num_iterations)[0][0]

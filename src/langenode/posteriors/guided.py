@@ -33,14 +33,23 @@ import numpy as np
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, in_groups, make_levels, path_keys
 from langenode.posteriors.density import Sampled
-from langenode.posteriors.gaussnewton import Factor, Form, Residual, factorise, improve, linearise, smaller_form
+from langenode.posteriors.gaussnewton import (
+    Factor,
+    Form,
+    Found,
+    Residual,
+    factorise,
+    improve,
+    smaller_form,
+)
 from langenode.posteriors.hamiltonian import NUM_LEAPFROG, Moved, hamiltonian_moves
 from langenode.posteriors.particles import Trust, judge, relative_ess, summarise, systematic
 from langenode.posteriors.starts import begin, num_modes, search_cost
 
 HORIZON = 0.25
-ETAS = (0.0, 3.0, 10.0, 30.0, 100.0)
+ETAS = (1.0, 3.0, 10.0, 30.0, 100.0)
 PILOT_PATHS, PILOT_STEPS, PILOT_ITERATIONS = 128, 24, 20  # enough to tell candidates apart
+LINEAR_ESS = 0.9  # a pilot without softening that has this relative ESS, or more, needs none
 CHUNK_CELLS = 2**18  # cells of the Jacobians in work at once: more leave the processor's cache
 
 
@@ -82,19 +91,27 @@ class GuidedDraws(NamedTuple):
 
 
 class Pilot(NamedTuple):
-    """The chosen eta; at each candidate the score, a bound of the log-evidence, and its standard error."""
+    """The chosen eta; at each candidate the score, a bound of the log-evidence, and its standard error.
+
+    The only candidate is 0 where the model proved to be nearly linear.
+    """
 
     eta: float
     etas: tuple[float, ...]
     scores: tuple[float, ...]
     standard_errors: tuple[float, ...]
 
+    @property
+    def num_runs(self) -> int:
+        """How many candidates were tried, 0 among them in any case."""
+        return len({0.0, *self.etas})
+
 
 class _Path(NamedTuple):
-    """A path: state w, estimate x of its end, log weight so far, and the path it descends from."""
+    """A path: state w, what was found at the estimate x of its end, log weight, and the path it descends from."""
 
     w: Float[Array, "*path dim"]
-    x: Float[Array, "*path dim"]
+    end: Found
     log_weight: Float[Array, "*path"]
     ancestor: Int[Array, "*path"]
 
@@ -161,8 +178,9 @@ def guided_langevin(
     if eta is None:
         levels = make_levels(PILOT_STEPS, horizon, dtype)
         trial = options._replace(num_paths=PILOT_PATHS, num_start_iterations=PILOT_ITERATIONS)
-        eta = _pilot(target, trial, ETAS, levels, key=key_pilot).eta
-        cost += len(ETAS) * _cost(target, trial, PILOT_STEPS)
+        pilot = _pilot(target, trial, ETAS, levels, key=key_pilot)
+        eta = pilot.eta
+        cost += pilot.num_runs * _cost(target, trial, PILOT_STEPS)
     paths, num_resamplings = _run(
         target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
@@ -203,9 +221,10 @@ def choose_eta(
     """The eta with the best score less its standard error, *without resampling*.
 
     The score is `2 log mean exp(log_weight / 2)`, a bound of the log-evidence that forgives the paths in poor modes,
-    which resampling ends anyway; the mean log weight does not. Of a linear model eta = 0 has the best. The median
-    candidate where its error exceeds one nat: then the pilot tells nothing. The resampled log-evidence is never a
-    score: it is noisiest, and highest, where the weights collapse.
+    which resampling ends anyway; the mean log weight does not. The median candidate where its error exceeds one nat:
+    then the pilot tells nothing. The resampled log-evidence is never a score: it is noisiest, and highest, where the
+    weights collapse. A model for which eta = 0 gives nearly equal weights is linear and takes it; for others 0 is no
+    candidate, since it may score well while one path in thousands has a huge weight.
     """
     target = _target(residual, log_likelihood, log_constant, dim, form, dtype)
     chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
@@ -215,16 +234,20 @@ def choose_eta(
 
 def _pilot(target: Target, options: _Options, etas: Sequence[float], levels: Level, *, key: PRNGKeyArray) -> Pilot:
     options = options._replace(resample_below=0.0)
-    found = []
-    for eta in etas:  # the same key: candidates share their noise
-        paths, _ = _run(target, options, levels, jnp.asarray(eta, levels.rho.dtype), key=key)
-        found.append(_score(np.asarray(paths.log_weight, float)))
-    scores, errors = zip(*found, strict=True)
+
+    def log_weights(eta: float) -> Array:  # the same key: candidates share their noise
+        return _run(target, options, levels, jnp.asarray(eta, levels.rho.dtype), key=key)[0].log_weight
+
+    plain = log_weights(0.0)
+    if relative_ess(plain) >= LINEAR_ESS:
+        return Pilot(0.0, (0.0,), *zip(_score(plain), strict=True))
+    scores, errors = zip(*(_score(log_weights(eta)) for eta in etas), strict=True)
     return Pilot(_choose(etas, scores, errors), tuple(etas), scores, errors)
 
 
-def _score(log_weights: np.ndarray) -> tuple[float, float]:
+def _score(weights: Float[Array, " path"]) -> tuple[float, float]:
     """`2 log mean exp(log_weight / 2)` and its standard error."""
+    log_weights = np.asarray(weights, float)
     highest = float(np.max(log_weights))
     if not math.isfinite(highest):
         return -math.inf, math.inf
@@ -268,13 +291,12 @@ def _run(
 
 
 def _aim(target: Target, level: Level, eta: Array, path: _Path) -> _Aim:
-    """One Gauss-Newton step of x."""
-    objective = end_point(target, level, eta, path.w)
-    here = linearise(target.residual, path.x, target.form)
-    factor = factorise(here.curvature, objective.strength)
-    step = factor.solve(objective.scaled_gradient(path.x, here.pull))
-    x, value, _ = improve(objective, path.x, objective.value(path.x, here.residuals), step)
-    return _Aim(path._replace(x=x), factor, value - factor.half_log_det)
+    """One Gauss-Newton step of x, and the law of the end about the new one."""
+    objective, end = end_point(target, level, eta, path.w), path.end
+    end = end._replace(value=objective.value(end.x, end.here.residuals))
+    end, _ = improve(objective, end, target.form)
+    factor = factorise(end.here.curvature, objective.strength)
+    return _Aim(path._replace(end=end), factor, end.value - factor.half_log_det)
 
 
 def _move(level: Level, aim: _Aim, key: PRNGKeyArray) -> _Path:
@@ -282,7 +304,7 @@ def _move(level: Level, aim: _Aim, key: PRNGKeyArray) -> _Path:
     path = aim.path
     white = jax.random.normal(key, path.w.shape, path.w.dtype)
     noise, log_det = aim.factor.colour(white, level.kept)
-    jump = level.gain * (path.x - level.rho * path.w) + noise
+    jump = level.gain * (path.end.x - level.rho * path.w) + noise
     log_ratio = 0.5 * (jnp.sum(white**2) - jnp.sum(jump**2)) + log_det
     return path._replace(w=level.decay * path.w + level.scale * jump, log_weight=path.log_weight + log_ratio)
 
@@ -335,11 +357,11 @@ def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
 
 
 def _cost(target: Target, options: _Options, num_steps: int) -> int:
-    """Runs of the model: each step and iteration takes a Jacobian and tries two lengths."""
+    """Runs of the model: each step and iteration takes a Jacobian."""
     num_cells = _shape(target.residual, options.dim, float)[0]
     num_points = options.num_paths * (num_steps + search_cost(options.num_start_iterations))
-    num_points += num_modes(options.num_paths) * options.num_start_iterations
-    return num_points * ((options.dim if target.form == "weights" else num_cells) + 2) + options.num_paths
+    num_points += num_modes(options.num_paths) * (options.num_start_iterations + 1)
+    return num_points * (options.dim if target.form == "weights" else num_cells) + options.num_paths
 
 
 def _chunk(residual: Residual, dim: int, dtype: Any) -> int:

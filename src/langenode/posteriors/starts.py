@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.bridges import Level, Target, end_point, in_groups, path_keys
-from langenode.posteriors.gaussnewton import Factor, factorise, linearise, search
+from langenode.posteriors.gaussnewton import Factor, Found, factorise, search
 from langenode.posteriors.particles import systematic
 
 EVEN_SHARE = 0.1  # of the modes, chosen whatever their evidence
@@ -28,10 +28,10 @@ Each = Callable[..., Any]
 
 
 class Start(NamedTuple):
-    """The first state w of every path, the estimate x of its end, and its log weight."""
+    """The first state w of every path, the estimate of its end, and its log weight."""
 
     w: Float[Array, "path dim"]
-    x: Float[Array, "path dim"]
+    end: Found
     log_weight: Float[Array, " path"]
 
 
@@ -60,8 +60,8 @@ def begin(
     modes = _choose(modes, num, key=key_choice)
     w = each(lambda x, factor, k: _draw(past, x, factor, k), modes.x, modes.factor, path_keys(key_draw, num))
     log_density = mixture_log_density(w, past.gain * modes.x, modes.factor, past.kept)
-    x = each(lambda w, x: _end(target, first, eta, num_iterations // END_SHARE, w, x), w, modes.x)
-    return Start(w, x, -0.5 * jnp.sum(w**2, axis=1) - log_density)
+    end = each(lambda w, x: _end(target, first, eta, num_iterations // END_SHARE, w, x), w, modes.x)
+    return Start(w, end, -0.5 * jnp.sum(w**2, axis=1) - log_density)
 
 
 def num_modes(num_paths: int) -> int:
@@ -70,18 +70,17 @@ def num_modes(num_paths: int) -> int:
 
 
 def search_cost(num_iterations: int) -> int:
-    """Iterations of the two searches for a path's own end point."""
-    return 2 * (num_iterations // END_SHARE)
+    """Jacobians of the two searches for a path's own end point."""
+    return 2 * (num_iterations // END_SHARE + 1)
 
 
 def _mode(target: Target, past: Level, eta: Array, dim: int, num_iterations: int, key: PRNGKeyArray) -> _Modes:
     """A mode found from a draw of the prior."""
     x = jax.random.normal(key, (dim,), past.rho.dtype)
     objective = end_point(target, past, eta, jnp.zeros_like(x))
-    x = search(objective, x, target.form, num_iterations)
-    here = linearise(target.residual, x, target.form)
-    factor = factorise(here.curvature, objective.strength)
-    return _Modes(x, factor, objective.value(x, here.residuals) - factor.half_log_det)
+    found = search(objective, x, target.form, num_iterations)
+    factor = factorise(found.here.curvature, objective.strength)
+    return _Modes(found.x, factor, found.value - factor.half_log_det)
 
 
 def _choose(modes: _Modes, num: int, *, key: PRNGKeyArray) -> _Modes:
@@ -99,17 +98,16 @@ def _draw(past: Level, x: Array, factor: Factor, key: PRNGKeyArray) -> Float[Arr
     return past.gain * x + factor.colour(jax.random.normal(key, x.shape, x.dtype), past.kept)[0]
 
 
-def _end(target: Target, level: Level, eta: Array, num_iterations: int, w: Array, mode: Array) -> Float[Array, " dim"]:
+def _end(target: Target, level: Level, eta: Array, num_iterations: int, w: Array, mode: Array) -> Found:
     """The end point that the state and the data make likely, by Laplace's evidence of two searches."""
     objective = end_point(target, level, eta, w)
 
-    def found(x):
-        x = search(objective, x, target.form, num_iterations)
-        here = linearise(target.residual, x, target.form)
-        return x, objective.value(x, here.residuals) - factorise(here.curvature, objective.strength).half_log_det
+    def search_from(x):
+        found = search(objective, x, target.form, num_iterations)
+        return found, found.value - factorise(found.here.curvature, objective.strength).half_log_det
 
-    ends, log_evidence = jax.vmap(found)(jnp.stack([level.rho * w, mode]))
-    return jnp.where(log_evidence[0] > log_evidence[1], *ends)
+    ends, log_evidence = jax.vmap(search_from)(jnp.stack([level.rho * w, mode]))
+    return jax.tree.map(lambda leaf: jnp.where(log_evidence[0] > log_evidence[1], *leaf), ends)
 
 
 def mixture_log_density(
