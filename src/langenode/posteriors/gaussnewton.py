@@ -21,6 +21,8 @@ Form = Literal["weights", "data"]
 
 STEP_LENGTHS = (1.0, 0.3)  # and zero
 ROUNDING = 1e-3  # of an objective in 32 bits: a step that lowers it by less is as good as none
+
+
 class Curvature(NamedTuple):
     """`J'J` (weights' form), or `J J'` with J itself (data's form)."""
 
