@@ -63,7 +63,11 @@ def _opened(function: Callable[..., Array], *arguments: Any) -> tuple[Callable[.
 
 
 def _scan(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Array:
-    return jax.lax.scan(lambda state, row: (step(state, row),) * 2, start, drive)[1]
+    def advance(state: Array, row: Any) -> tuple[Array, Array]:
+        state = step(state, row)
+        return state, state
+
+    return jax.lax.scan(advance, start, drive)[1]
 
 
 @eqx.filter_custom_jvp
