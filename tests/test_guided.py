@@ -346,6 +346,15 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", True)
 
 
+def test_a_model_in_32_bits_is_never_run_in_64():
+    def residual(z):
+        assert z.dtype == np.float32
+        return z - 1.0
+
+    found = guided_langevin(residual, 2, num_paths=4, num_steps=2, num_moves=1, dtype=np.float32, key=jax.random.key(0))
+    assert found.draws.dtype == np.float32
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_a_neural_ode_of_25_weights_against_tempered_smc():

@@ -174,13 +174,13 @@ def guided_langevin(
     chunk = _chunk(residual, dim, dtype) if chunk is None else chunk
     key_pilot, key_paths, key_moves = jax.random.split(key, 3)
     options = _Options(dim, num_paths, resample_below, num_start_iterations, chunk).checked()
-    cost = _cost(target, options, num_steps) + num_paths * num_moves * (NUM_LEAPFROG + 1)
+    cost = _cost(target, options, num_steps, dtype) + num_paths * num_moves * (NUM_LEAPFROG + 1)
     if eta is None:
         levels = make_levels(PILOT_STEPS, horizon, dtype)
         trial = options._replace(num_paths=PILOT_PATHS, num_start_iterations=PILOT_ITERATIONS)
         pilot = _pilot(target, trial, ETAS, levels, key=key_pilot)
         eta = pilot.eta
-        cost += pilot.num_runs * _cost(target, trial, PILOT_STEPS)
+        cost += pilot.num_runs * _cost(target, trial, PILOT_STEPS, dtype)
     paths, num_resamplings = _run(
         target, options, make_levels(num_steps, horizon, dtype), jnp.asarray(eta, dtype), key=key_paths
     )
@@ -356,9 +356,9 @@ def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
     return jax.eval_shape(residual, jax.ShapeDtypeStruct((dim,), jnp.zeros((), dtype).dtype)).shape
 
 
-def _cost(target: Target, options: _Options, num_steps: int) -> int:
+def _cost(target: Target, options: _Options, num_steps: int, dtype: Any) -> int:
     """Runs of the model: each step and iteration takes a Jacobian."""
-    num_cells = _shape(target.residual, options.dim, float)[0]
+    num_cells = _shape(target.residual, options.dim, dtype)[0]
     num_points = options.num_paths * (num_steps + search_cost(options.num_start_iterations))
     num_points += num_modes(options.num_paths) * (options.num_start_iterations + 1)
     return num_points * (options.dim if target.form == "weights" else num_cells) + options.num_paths
