@@ -131,3 +131,21 @@ def test_gradients_outside_are_as_before():
     Forwards(outputs)(flat)
     assert "custom_jvp" not in str(jax.make_jaxpr(lambda w: outputs(w).sum())(flat))
     assert "custom_jvp" in str(jax.make_jaxpr(lambda w: Forwards(outputs)(w).sum())(flat))
+
+
+@pytest.mark.parametrize("kinds", [(np.float32, np.float64), (np.float64, np.float32)])
+def test_weights_and_states_may_have_different_precision(kinds):
+    """A user's constant in 64 bits makes outputs of 64 bits from weights of 32, and the other way round."""
+    kind_weights, kind_states = kinds
+
+    def outputs(w):
+        states = evolve(
+            lambda h, _: (h + 0.1 * jnp.sin(w[0] * h)).astype(kind_states), jnp.ones(2, kind_states), jnp.arange(3.0)
+        )
+        return at_every_time(lambda h: (w[1] * h).astype(kind_states), states)
+
+    w = jnp.array([0.5, 0.3], kind_weights)
+    plain, carried = jax.jacfwd(outputs)(w), jax.jacfwd(Forwards(outputs))(w)
+    assert carried.dtype == plain.dtype
+    np.testing.assert_allclose(carried, plain, rtol=1e-5)
+    np.testing.assert_allclose(jax.jacrev(Forwards(outputs))(w), plain, rtol=1e-5)

@@ -91,12 +91,12 @@ def _evolve_forwards(primals: Any, tangents: Any, *, step: Callable[..., Array])
 
         (by_weights, by_state), state = jax.jacrev(rows, argnums=(0, 1), has_aux=True)(moving.flat, state)
         by_state = by_state.reshape(state.size, state.size, 1)
-        sensitivities = jnp.sum(by_state * sensitivities, axis=1) + by_weights
+        sensitivities = jnp.sum(by_state * sensitivities, axis=1) + by_weights.astype(state.dtype)
         return (state, sensitivities), (state, sensitivities)
 
-    first = jax.jacfwd(lambda flat: jnp.ravel(moving.everything(flat)[1]))(moving.flat)
+    first = jax.jacfwd(lambda flat: jnp.ravel(moving.everything(flat)[1]))(moving.flat).astype(start.dtype)
     _, (states, sensitivities) = jax.lax.scan(advance, (start, first), drive)
-    return states, (sensitivities @ moving.direction).reshape(states.shape)
+    return states, (sensitivities @ moving.direction).reshape(states.shape).astype(states.dtype)
 
 
 @eqx.filter_custom_jvp
@@ -114,7 +114,7 @@ def _at_forwards(primals: Any, tangents: Any, *, function: Callable[..., Array])
         return jnp.ravel(value), value
 
     jacobian, value = jax.jacrev(rows, has_aux=True)(moving.flat)
-    return value, (jacobian @ moving.direction).reshape(value.shape)
+    return value, (jacobian @ moving.direction).reshape(value.shape).astype(value.dtype)
 
 
 class _Moving(NamedTuple):
