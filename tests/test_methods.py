@@ -32,7 +32,11 @@ DATA = {
     "viscoelastic": COMPOSITE,
     "own": {"path": "table.csv", "outputs": ("x",), "time": "t", "trajectory": "id"},
 }
-MODEL = {"schlogl": {"layers": (4,)}, "own": {"kind": "state", "layers": (3,), "largest_step": 0.5}}
+MODEL = {
+    "schlogl": {"layers": (4,)},
+    "viscoelastic": {"law": "tensor"},  # of which all methods share the point fit; `paper` has another by default
+    "own": {"kind": "state", "layers": (3,), "largest_step": 0.5},
+}
 METHODS = (*TRAINED_METHODS, *DRAWN_METHODS)
 
 
