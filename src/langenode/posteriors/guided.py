@@ -317,7 +317,8 @@ def _resample(aims: _Aim, threshold: float, *, key: PRNGKeyArray) -> tuple[_Aim,
     score = jnp.where(jnp.isnan(score), -jnp.inf, score)
 
     def draw(aims):
-        aims = jax.tree.map(lambda leaf: leaf[systematic(score, key=key)], aims)
+        chosen = systematic(score, key=key)
+        aims = jax.tree.map(lambda leaf: leaf[chosen], aims)
         log_mean = jax.nn.logsumexp(score) - jnp.log(score.shape[0]).astype(score.dtype)
         return aims._replace(path=aims.path._replace(log_weight=log_mean - aims.log_twist))
 
