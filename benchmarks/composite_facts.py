@@ -8,6 +8,7 @@ import argparse
 
 import numpy as np
 
+from langenode.mechanics import MANDEL
 from langenode.simulators import composite
 from langenode.simulators.composite.library import compute_stiffnesses
 from langenode.simulators.composite.stiffness import (
@@ -19,14 +20,14 @@ from langenode.simulators.composite.stiffness import (
     reuss,
 )
 
-# Voigt's shear components count twice in the tensors' scalar product of stiffnesses: once for each order of indices.
-MANDEL = np.sqrt(np.outer([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]))
+# With these factors the scalar product of two stiffnesses in Voigt's order is that of the tensors.
+FACTORS = np.outer(MANDEL, MANDEL)
 
 
 def isotropic_shear(per_shear: np.ndarray) -> np.ndarray:
     """G_eff / G: the projection of a stiffness on the unit shear stiffness."""
-    unit = MANDEL * DEVIATORIC
-    return np.tensordot(MANDEL * per_shear, unit, 2) / (unit**2).sum()
+    unit = FACTORS * DEVIATORIC
+    return np.tensordot(FACTORS * per_shear, unit, 2) / (unit**2).sum()
 
 
 def lower_bound(share: float) -> float:
@@ -45,10 +46,10 @@ def of_stiffness() -> None:
     print(f"K_eff {bulk.mean():.2f} +- {bulk.std(ddof=1):.2f} MPa; the rest of C0 at most {rest:.1e} MPa")
     shear = isotropic_shear(per_shear)
     print(f"G_eff / G {shear.mean():.3f} +- {shear.std(ddof=1):.3f}; lower bound {lower_bound(0.2):.3f}")
-    scatter = MANDEL * (per_shear - per_shear.mean(0))
+    scatter = FACTORS * (per_shear - per_shear.mean(0))
     variance = (scatter**2).sum((1, 2)).mean()
-    size = np.sqrt((MANDEL * per_shear.mean(0) ** 2 * MANDEL).sum())
-    isotropic = ((shear - shear.mean()) ** 2).mean() * ((MANDEL * DEVIATORIC) ** 2).sum()
+    size = np.sqrt((FACTORS * per_shear.mean(0) ** 2 * FACTORS).sum())
+    isotropic = ((shear - shear.mean()) ** 2).mean() * ((FACTORS * DEVIATORIC) ** 2).sum()
     share = 100 * isotropic / variance
     print(
         f"scatter of C1 {100 * np.sqrt(variance) / size:.1f} % of its mean; {share:.0f} % of its variance is isotropic"
@@ -101,7 +102,7 @@ def by_finite_elements(seeds: list[int]) -> None:
 
 
 def relative(difference: np.ndarray, whole: np.ndarray) -> float:
-    return float(np.linalg.norm(MANDEL * difference) / np.linalg.norm(MANDEL * whole))
+    return float(np.linalg.norm(FACTORS * difference) / np.linalg.norm(FACTORS * whole))
 
 
 def main() -> None:

@@ -209,7 +209,7 @@ def search(objective: Objective, x: Float[Array, " dim"], form: Form, num_iterat
         change = jnp.where(length == 0.0, 10.0, jnp.where(length == STEP_LENGTHS[0], 0.1, 1.0))
         return (found, jnp.clip(damping * change, 1e-3, 1e8).astype(x.dtype)), None
 
-    # The first iteration only looks, so that the model is differentiated in one place: half of the time to compile.
+    # The first iteration only looks, so that the model is differentiated, and compiled, in one place.
     shapes = jax.eval_shape(lambda x: linearise(objective.residual, x, form), x)
     unseen = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     start = Found(x, jnp.asarray(-jnp.inf, x.dtype), unseen)
