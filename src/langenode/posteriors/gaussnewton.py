@@ -3,7 +3,7 @@
 In whitened coordinates the end point of an OU path has the law `N(rho w, v I)` given its state w. With residuals r and
 the Jacobian J of the predictions, both divided by sigma, the data turn it into about `N(x, C)`:
 
-    C = (I/v + t J'J)^-1,    x <- x + C [t J'r - (x - rho w)/v]    (unless that lowers the log density)
+    C = (I/v + t J'J)^-1,    x <- x + c C [t J'r - (x - rho w)/v]    (c = 1, else 0.3, else 0 if the density falls)
 
 All that is needed of C is a Cholesky factor of `I + k J'J` (weights) or of `I + k J J'` (data), whichever is smaller.
 """

@@ -34,6 +34,7 @@ from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.posteriors.bridges import Level, LogLikelihood, Target, end_point, in_groups, make_levels, path_keys
 from langenode.posteriors.density import Sampled
 from langenode.posteriors.gaussnewton import (
+    STEP_LENGTHS,
     Factor,
     Form,
     Found,
@@ -358,11 +359,12 @@ def _shape(residual: Residual, dim: int, dtype: Any) -> tuple[int, ...]:
 
 
 def _cost(target: Target, options: _Options, num_steps: int, dtype: Any) -> int:
-    """Runs of the model: each step and iteration takes a Jacobian."""
+    """Runs of the model: each step and iteration takes a Jacobian and tries some lengths."""
     num_cells = _shape(target.residual, options.dim, dtype)[0]
     num_points = options.num_paths * (num_steps + search_cost(options.num_start_iterations))
     num_points += num_modes(options.num_paths) * (options.num_start_iterations + 1)
-    return num_points * (options.dim if target.form == "weights" else num_cells) + options.num_paths
+    num_passes = options.dim if target.form == "weights" else num_cells
+    return num_points * (num_passes + len(STEP_LENGTHS)) + options.num_paths
 
 
 def _chunk(residual: Residual, dim: int, dtype: Any) -> int:
