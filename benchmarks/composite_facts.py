@@ -8,7 +8,7 @@ import argparse
 
 import numpy as np
 
-from langenode.mechanics import MANDEL
+from langenode.models.mechanics import MANDEL
 from langenode.simulators import composite
 from langenode.simulators.composite.library import compute_stiffnesses
 from langenode.simulators.composite.stiffness import (

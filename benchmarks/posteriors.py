@@ -28,7 +28,7 @@ from posterior_cases import NAMES, Case, Reference, make_case
 from tempering import tempered_smc
 
 from langenode.posteriors.density import Density, Sampled
-from langenode.posteriors.guided import guided_langevin
+from langenode.samplers.guided.paths import guided_langevin
 
 FOLDER = Path(__file__).parent / "references"
 COLUMNS = ("mean", "std", "energy", "evidence", "ESS", "ancestors", "trusted", "cold s", "warm s", "cpu s", "k evals")
@@ -124,13 +124,13 @@ def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
 
 
 def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:
-    """`name:option=number,...`: the function of that name here or in `langenode.baselines`, and its options."""
+    """`name:option=number,...`: the function of that name here or in `langenode.samplers`, and its options."""
     name, _, words = text.partition(":")
     pairs = [word.split("=") for word in words.split(",") if word]
     options = {key: float(value) if "." in value else int(value) for key, value in pairs}
     if name == "guided":
         return guided, options
-    return getattr(importlib.import_module("langenode.baselines"), name), options
+    return getattr(importlib.import_module("langenode.samplers"), name), options
 
 
 # --- scores

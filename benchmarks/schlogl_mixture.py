@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import metrics
-from langenode.assembly import Streams, fit_point, make_likelihood, new_scaling, prepare, untrained
-from langenode.choosing import configure
 from langenode.experiments import schlogl
 from langenode.experiments.modes import mode_summary, valley
-from langenode.partition import Partition
-from langenode.problem import simulate
+from langenode.fitting.build import Streams, fit_point, make_likelihood, new_scaling, prepare, untrained
+from langenode.fitting.choose import configure
+from langenode.inference.partition import Partition
+from langenode.inference.problem import simulate
+from langenode.scores import metrics
 
 NUM_DRAWS, CHUNK = 4096, 512
 SCALES = (0.3, 1.0, 3.0)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from langenode.sorting import sort_rows
+from langenode.inference.sorting import sort_rows
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from langenode._types import Array
 from langenode.posteriors.density import Density
-from langenode.posteriors.hamiltonian import hamiltonian_moves
 from langenode.posteriors.particles import systematic
+from langenode.samplers.moves import hamiltonian_moves
 
 WANTED_ESS = 0.8
 

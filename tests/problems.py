@@ -11,8 +11,8 @@ import optax
 import scipy.stats
 from jax.flatten_util import ravel_pytree
 
+from langenode.inference.targets import negative_elbo
 from langenode.posteriors import Draw, Gaussian, Reference
-from langenode.targets import negative_elbo
 
 # Most tests spend their time compiling what runs once: let the compiler try less hard.
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0}

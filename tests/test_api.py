@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import langenode as ln
-from langenode import assembly
 from langenode.config import ConfigError
 from langenode.experiments import own
-from langenode.fitfile import FitFileError
-from langenode.whitening import whiten
+from langenode.fitting import build
+from langenode.inference.density import whiten
+from langenode.storage.container import FitFileError
 
 QUICK = {
     "training": {"num_updates": 30, "num_samples": 8, "block": 10},
@@ -59,17 +59,17 @@ def test_equal_times_from_different_starts_are_no_replicates():
 
 
 def test_the_best_kind_on_validation_data_is_kept_unless_a_plainer_one_is_nearly_as_good(monkeypatch):
-    from langenode import assembly
+    from langenode.fitting import build
 
     config = own.OwnConfig(model=own.OwnModel(num_known=1))
     kinds = [candidate.model.kind for candidate in own.candidates(config).values()]
     assert kinds == ["state", "hidden", "observation"]
     errors = {"state": 0.100, "hidden": 0.097, "observation": 0.090}
-    monkeypatch.setattr(assembly, "fit_point", lambda config, model, data: config.model.kind)
-    monkeypatch.setattr(assembly, "untrained", lambda experiment, config: None)
-    monkeypatch.setattr(assembly, "rms_error", lambda model, data: errors[model])
-    data = assembly.Prepared(relaxations(3), None)
-    chosen = assembly.choose_model(own.EXPERIMENT, config, data)
+    monkeypatch.setattr(build, "fit_point", lambda config, model, data: config.model.kind)
+    monkeypatch.setattr(build, "untrained", lambda experiment, config: None)
+    monkeypatch.setattr(build, "rms_error", lambda model, data: errors[model])
+    data = build.Prepared(relaxations(3), None)
+    chosen = build.choose_model(own.EXPERIMENT, config, data)
     assert chosen.config.model.kind == "observation" and [one["error"] for one in chosen.tried] == [0.100, 0.097, 0.090]
 
 
@@ -162,7 +162,7 @@ def test_arviz_compares_methods_on_their_training_data(generic):
     az.plot_ppc(found["laplace"], num_pp_samples=8)
     plt.close("all")
     # A draw's log-likelihoods sum up to what the fit's own likelihood says, but for the constant of scaled outputs.
-    prepared = assembly.prepare(other.config, other.scaling, other.prepared(fit.train), None)
+    prepared = build.prepare(other.config, other.scaling, other.prepared(fit.train), None)
     density = whiten(other.problem, prepared.train, float)
     weights = other.sample(64)
     own_values = [float(density.log_likelihood(other.problem.prior.to_standard(w))) for w in jnp.asarray(weights)]
@@ -228,19 +228,19 @@ def test_inferred_noise_needs_a_place_in_the_model():
 
 
 def test_no_further_candidate_is_tried_where_replicates_could_not_show_it(monkeypatch):
-    from langenode import assembly
+    from langenode.fitting import build
 
     config = own.OwnConfig(model=own.OwnModel(num_known=1))
     rng = np.random.default_rng(0)
     noisy = ln.Dataset.from_arrays(np.arange(4.0), rng.normal(size=(16, 4, 1)), initial=np.zeros((16, 1)))
-    common = assembly.replicates_mean(noisy)
+    common = build.replicates_mean(noisy)
     assert common.cases.num_trajectories == 1
     np.testing.assert_allclose(common.cases.outputs[0], noisy.outputs.mean(0), rtol=1e-12)
     expected = np.sqrt(np.mean(noisy.outputs.var(0, ddof=1) / 16))
     assert common.standard_error == pytest.approx(expected)
-    monkeypatch.setattr(assembly, "fit_point", lambda config, model, data: config.model.kind)
-    monkeypatch.setattr(assembly, "untrained", lambda experiment, config: None)
+    monkeypatch.setattr(build, "fit_point", lambda config, model, data: config.model.kind)
+    monkeypatch.setattr(build, "untrained", lambda experiment, config: None)
     for error, num in ((0.9 * expected, 1), (1.1 * expected, 3)):
-        monkeypatch.setattr(assembly, "rms_error", lambda model, data, error=error: error)
-        chosen = assembly.choose_model(own.EXPERIMENT, config, assembly.Prepared(noisy, None))
+        monkeypatch.setattr(build, "rms_error", lambda model, data, error=error: error)
+        chosen = build.choose_model(own.EXPERIMENT, config, build.Prepared(noisy, None))
         assert len(chosen.tried) == num and chosen.name == "state"

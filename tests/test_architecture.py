@@ -1,9 +1,10 @@
-"""Who may import whom (ARCHITECTURE, "Who may import whom"), what is imported late, and what is never used.
+"""Who may import whom, what is imported late, and what is never used.
 
 Imports are read from the source, also those inside functions: nothing is executed.
 """
 
 import ast
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,93 +17,24 @@ import langenode
 
 ROOT = Path(langenode.__file__).parent
 PACKAGE = "langenode"
+PLUMBING = {"__init__", "__main__", "_types", "_version"}
+MOST_ENTRIES = 16
 
-# A room is a module or a folder directly under the package. Rooms that do not exist yet are ignored.
-RANKS = {
-    0: ("_types", "_version", "mechanics", "sorting", "config"),
-    1: ("data", "priors", "partition", "metrics", "floors", "diagnostics", "posteriors"),
-    2: ("models", "likelihood", "targets", "observing", "simulators", "plots"),
-    3: ("mle", "problem", "predictive", "calibration", "inference", "whitening", "quadrature", "baselines", "parallel"),
-    4: (
-        "fitfile",
-        "experiments",
-        "runfolder",
-        "runfiles",
-        "bands",
-        "verdict",
-        "references",
-        "standings",
-        "comparison",
-        "sidebyside",
-        "pages",
-        "report",
-        "comparisonpage",
-        "progress",
-        "screen",
-        "processes",
-    ),
-    5: (
-        "assembly",
-        "choosing",
-        "sampling",
-        "fits",
-        "api",
-        "newdata",
-        "evaluation",
-        "watching",
-        "pipeline",
-        "points",
-        "sweep",
-        "methods",
-    ),
-    6: ("cli",),
-    7: ("__init__", "__main__"),
-}
-RANK = {room: rank for rank, rooms in RANKS.items() for room in rooms}
-
-# Sideways, where the table says so: the weights' judges have their names in `metrics`; the problem and its point fit
-# stand below what solves it; strings become objects in `assembly`, so the facade and the stages go through it.
-SIDEWAYS = {
-    "mechanics": {"_types"},
-    "sorting": {"_types"},
-    "metrics": {"diagnostics"},
-    "floors": {"metrics"},
-    "targets": {"likelihood"},
-    "observing": {"targets"},
-    "predictive": {"problem"},
-    "calibration": {"problem", "predictive"},
-    "inference": {"mle", "problem", "whitening"},
-    "whitening": {"mle", "problem"},
-    "baselines": {"mle", "problem"},
-    "runfiles": {"runfolder", "bands"},
-    "references": {"runfolder", "runfiles"},
-    "comparison": {"runfolder", "references", "standings"},
-    "sidebyside": {"runfolder", "runfiles", "references", "standings", "comparison", "comparisonpage"},
-    "pages": {"runfolder"},
-    "report": {"runfolder", "comparison", "pages"},
-    "comparisonpage": {"runfolder", "pages", "standings"},
-    "screen": {"standings"},
-    "fits": {"assembly", "sampling"},
-    "choosing": {"assembly"},
-    "api": {"assembly", "choosing", "sampling", "fits"},
-    "newdata": {"api"},
-    "evaluation": {"assembly"},
-    "pipeline": {"assembly", "watching", "sampling", "fits", "evaluation"},
-    "points": {"choosing", "pipeline"},
-    "sweep": {"choosing", "points"},
-    "methods": {"choosing", "points", "pipeline"},
-}
-
-# Of the lower ranks, these rooms know only what is named.
-ONLY = {
-    "posteriors": {"_types"},
-    "likelihood": {"_types", "data"},
-    "targets": {"_types", "sorting", "likelihood", "metrics", "data"},
-    "simulators": {"_types", "data", "mechanics"},
-}
-
-# And these must not know: rank 2 no posteriors and no config, rank 3 no config.
-FORBIDDEN = {room: {"posteriors", "config"} for room in RANKS[2]} | {room: {"config"} for room in RANKS[3]}
+# From the ground up. A package imports itself and lines above its own, nothing else.
+ORDER = (
+    ("_types", "_version"),
+    ("data", "models", "plots", "posteriors", "scores"),
+    ("samplers", "simulators"),
+    ("config", "inference"),
+    ("experiments", "storage"),
+    ("fitting", "reports"),
+    ("runs",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+# Where files may be opened.
+WITH_FILES = {"cli", "config", "data", "fitting", "reports", "runs", "simulators", "storage"}
 
 HEAVY = (
     "xarray",
@@ -170,11 +102,22 @@ def imported_room(module: str, root: Path) -> str | None:
 
 
 def is_allowed(importer: str, imported: str) -> bool:
-    if importer == imported:
-        return True
-    if imported in FORBIDDEN.get(importer, set()) or imported not in ONLY.get(importer, {imported}):
-        return False
-    return RANK.get(imported, 99) < RANK.get(importer, -1) or imported in SIDEWAYS.get(importer, set())
+    return importer == imported or RANK.get(imported, 99) < RANK.get(importer, -1)
+
+
+def needless_lines(root: Path, order: tuple[tuple[str, ...], ...]) -> list[str]:
+    """What the list permits and nobody uses: rooms that do not exist, and lines that could be one with that below."""
+    used: set[tuple[str, str]] = set()
+    for path in sources(root):
+        for found in imports_of(path, root):
+            if (imported := imported_room(found.module, root)) is not None:
+                used.add((room_of(path, root), imported))
+    rooms = {room_of(path, root) for path in sources(root)}
+    needless = [room for line in order for room in line if room not in rooms]
+    for below, line in itertools.pairwise(order):
+        if not any((room, lower) in used for room in line for lower in below):
+            needless.append(" ".join(line))
+    return needless
 
 
 def broken_ranks(root: Path) -> list[str]:
@@ -232,13 +175,26 @@ def opened_files(root: Path, rooms: set[str]) -> list[str]:
 # --- the house itself
 
 
-def test_every_room_has_a_rank():
-    unknown = {room_of(path, ROOT) for path in sources(ROOT)} - set(RANK)
-    assert not unknown, f"give these a rank in ARCHITECTURE and here: {sorted(unknown)}"
+def test_the_root_is_a_table_of_contents():
+    entries = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert entries - PLUMBING == set(RANK) - PLUMBING
+    assert len(entries - PLUMBING) <= MOST_ENTRIES
+    assert not list(ROOT.rglob("utils.py"))
+
+
+def test_every_package_says_what_belongs_there_and_what_does_not():
+    for path in ROOT.iterdir():
+        if (path / "__init__.py").is_file():
+            text = ast.get_docstring(ast.parse((path / "__init__.py").read_text(encoding="utf-8"))) or ""
+            assert "Belongs here:" in text and "not belong here:" in " ".join(text.split()), path
 
 
 def test_imports_go_down():
     assert broken_ranks(ROOT) == []
+
+
+def test_the_order_permits_no_more_than_is_used():
+    assert needless_lines(ROOT, ORDER) == []
 
 
 def test_heavy_libraries_are_imported_late():
@@ -249,23 +205,20 @@ def test_nothing_runs_code_that_came_as_data():
     assert code_from_data(ROOT) == []
 
 
-def test_only_data_and_the_upper_ranks_open_files():
-    rooms = {*RANKS[1], *RANKS[3]} - {"data"}
-    assert opened_files(ROOT, rooms) == []
+def test_files_are_opened_where_they_may_be():
+    assert opened_files(ROOT, set(RANK) - PLUMBING - WITH_FILES) == []
 
 
 def test_there_is_something_to_read():
-    rooms = {room_of(path, ROOT) for path in sources(ROOT)}
-    assert {"models", "posteriors", "data", "targets", "inference"} <= rooms
-    found = {found.module for found in imports_of(ROOT / "problem.py", ROOT)}
-    assert {"langenode.targets.Population", "langenode.posteriors.Draw", "equinox"} <= found
+    found = {found.module for found in imports_of(ROOT / "inference" / "problem.py", ROOT)}
+    assert {"langenode.inference.targets.Population", "langenode.posteriors.Draw", "equinox"} <= found
 
 
 def test_importing_the_package_loads_no_heavy_library_and_sets_nothing():
     # scipy.stats is left out: libraries of ours may load it themselves.
     names = [name for name in HEAVY if name != "scipy.stats"]
     code = (
-        "import sys, langenode.inference, langenode.mle, langenode.models, langenode.metrics, jax\n"
+        "import sys, langenode.inference.algorithm1, langenode.inference.point_fit, langenode.scores.metrics, jax\n"
         f"loaded = [name for name in {names!r} if name in sys.modules]\n"
         "sys.exit(f'{loaded} {jax.config.jax_enable_x64}' if loaded or jax.config.jax_enable_x64 else 0)"
     )
@@ -288,27 +241,20 @@ def make_house(tmp_path, files):
     ("file", "text", "imported"),
     [
         ("posteriors/langevin.py", "from langenode.models import MLP", "models"),
-        ("posteriors/langevin.py", "def f():\n    import langenode.priors", "priors"),
-        ("metrics.py", "from langenode.data import Dataset", "data"),
-        ("data/files.py", "from langenode import metrics", "metrics"),
-        ("data/files.py", "from ..metrics import w1", "metrics"),
-        ("diagnostics.py", "from langenode import metrics", "metrics"),
-        ("models/ode.py", "from langenode.posteriors import Draw", "posteriors"),
+        ("posteriors/langevin.py", "def f():\n    import langenode.inference.priors", "inference"),
+        ("posteriors/density.py", "from langenode.samplers import nuts", "samplers"),
+        ("scores/metrics.py", "from langenode.data import Dataset", "data"),
+        ("data/files.py", "from langenode import scores", "scores"),
+        ("data/files.py", "from ..scores.metrics import w1", "scores"),
         ("models/ode.py", "from langenode import config", "config"),
-        ("likelihood.py", "from langenode.targets import Population", "targets"),
-        ("targets.py", "from langenode.priors import GaussianPrior", "priors"),
-        ("simulators/ou.py", "from langenode.models import MLP", "models"),
-        ("mle.py", "from langenode.inference import train", "inference"),
-        ("problem.py", "from langenode.inference import train", "inference"),
-        ("inference.py", "from langenode.config import Config", "config"),
-        ("inference.py", "from langenode import __version__", "__init__"),
+        ("inference/algorithm1.py", "from langenode.config import Config", "config"),
+        ("inference/algorithm1.py", "from langenode import __version__", "__init__"),
         ("experiments/ou.py", "if TYPE_CHECKING:\n    from langenode.cli import main", "cli"),
-        ("api.py", "import langenode", "__init__"),
+        ("fitting/fit.py", "import langenode", "__init__"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path, file, text, imported):
-    present = {f"{room}.py": "" for room in RANK if not room.startswith("__")}
-    root = make_house(tmp_path, {**{k: v for k, v in present.items() if k[:-3] != file.split("/")[0]}, file: text})
+    root = make_house(tmp_path, {**every_room(but=file.split("/")[0]), file: text})
     assert len(broken_ranks(root)) == 1
     assert broken_ranks(root)[0].endswith(f"must not import {imported}")
 
@@ -316,19 +262,27 @@ def test_a_wrong_import_is_found(tmp_path, file, text, imported):
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("metrics.py", "from langenode.diagnostics import k_hat"),
+        ("scores/metrics.py", "from langenode.scores.diagnostics import k_hat"),
         ("posteriors/langevin.py", "from langenode.posteriors.base import Draw\nfrom .controls import StepControl"),
-        ("targets.py", "from langenode.likelihood import Likelihood\nfrom langenode import metrics, data"),
-        ("simulators/ou.py", "from langenode.data import Dataset\nfrom langenode import mechanics"),
-        ("inference.py", "from langenode.problem import Problem\nfrom langenode.posteriors import Langevin"),
-        ("cli.py", "from langenode import pipeline"),
-        ("__init__.py", "from langenode.api import fit"),
+        ("simulators/ou.py", "from langenode.data import Dataset\nfrom langenode import models"),
+        ("cli.py", "from langenode.runs import stages"),
+        ("__init__.py", "from langenode.fitting import fit"),
     ],
 )
 def test_a_right_import_is_let_through(tmp_path, file, text):
-    present = {f"{room}.py": "" for room in RANK if not room.startswith("__")}
-    root = make_house(tmp_path, {**{k: v for k, v in present.items() if k[:-3] != file.split("/")[0]}, file: text})
+    root = make_house(tmp_path, {**every_room(but=file.split("/")[0]), file: text})
     assert broken_ranks(root) == []
+
+
+def every_room(but: str) -> dict[str, str]:
+    return {f"{room}.py": "" for room in RANK if not room.startswith("__") and room != but}
+
+
+def test_a_stale_permission_is_found(tmp_path):
+    root = make_house(tmp_path, {"data.py": "", "config.py": "from langenode import data", "cli.py": ""})
+    assert needless_lines(root, (("data",), ("config",))) == []
+    assert needless_lines(root, (("data",), ("config",), ("cli",))) == ["cli"]
+    assert needless_lines(root, (("data", "parallel"), ("config",))) == ["parallel"]
 
 
 @pytest.mark.parametrize(
@@ -373,16 +327,16 @@ def test_a_late_import_is_let_through(tmp_path, text):
     ],
 )
 def test_code_that_comes_as_data_is_found(tmp_path, text):
-    assert len(code_from_data(make_house(tmp_path, {"fitfile.py": text}))) >= 1
+    assert len(code_from_data(make_house(tmp_path, {"storage.py": text}))) >= 1
 
 
 def test_what_only_looks_like_it_is_let_through(tmp_path):
     text = "import jax\njax.eval_shape(f)\nnp.load('x', allow_pickle=False)\nevaluate = 1  # eval, exec, pickle"
-    assert code_from_data(make_house(tmp_path, {"fitfile.py": text})) == []
+    assert code_from_data(make_house(tmp_path, {"storage.py": text})) == []
 
 
 def test_an_opened_file_is_found(tmp_path):
     root = make_house(
-        tmp_path, {"metrics.py": "open('x')", "fitfile.py": "open('x')", "mle.py": "Path('x').read_text()"}
+        tmp_path, {"scores.py": "open('x')", "storage.py": "open('x')", "inference.py": "Path('x').read_text()"}
     )
-    assert len(opened_files(root, {"metrics", "mle"})) == 2
+    assert len(opened_files(root, {"scores", "inference"})) == 2

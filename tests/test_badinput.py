@@ -10,11 +10,13 @@ import sys
 import numpy as np
 import pytest
 
-from langenode import assembly, cli, fitfile, fits
-from langenode.choosing import configure
+from langenode import cli
 from langenode.data import load_data, save_data
 from langenode.experiments import own
-from langenode.runfolder import RunFolder
+from langenode.fitting import build, fit_file
+from langenode.fitting.choose import configure
+from langenode.storage import container
+from langenode.storage.folder import RunFolder
 from test_commands import OWN, compiled_once
 
 HEADER = "run,t,force,x,v"
@@ -96,7 +98,7 @@ def idle(monkeypatch):
     def fail(*_):
         raise AssertionError("work has begun")
 
-    monkeypatch.setattr("langenode.pipeline.Run.complete", fail)
+    monkeypatch.setattr("langenode.runs.stages.Run.complete", fail)
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +118,13 @@ def _fit_bytes(config):
     outputs = np.random.default_rng(0).normal(size=(3, 3, 2))
     names = {"input_names": ("force",), "output_names": ("x", "v")}
     data = own.prepare(Dataset.from_arrays(times, outputs, inputs=outputs[..., :1], **names), config)
-    scaling = assembly.new_scaling(config, data)
-    prepared = assembly.prepare(config, scaling, data, None)
-    model = assembly.untrained(own.EXPERIMENT, config)
-    problem = assembly.assemble(config, model, prepared.train, scaling)
+    scaling = build.new_scaling(config, data)
+    prepared = build.prepare(config, scaling, data, None)
+    model = build.untrained(own.EXPERIMENT, config)
+    problem = build.assemble(config, model, prepared.train, scaling)
     columns = {"trajectory": "run", "time": "t", "inputs": ["force"], "outputs": ["x", "v"], "initial": []}
     header = {"scaling": scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
-    return fits.fit_bytes(problem, config, header | {key: list(value) for key, value in names.items()})
+    return fit_file.fit_bytes(problem, config, header | {key: list(value) for key, value in names.items()})
 
 
 # Tables
@@ -243,7 +245,7 @@ def test_a_part_of_a_fit_and_foreign_tensors(refused, tmp_path, fit_bytes):
     from safetensors.numpy import load, save
 
     header = {"model": {"kind": "state"}, "tried": []}
-    (tmp_path / "mle.langenode").write_bytes(fitfile.to_bytes(header, {"w": np.zeros(2)}))
+    (tmp_path / "mle.langenode").write_bytes(container.to_bytes(header, {"w": np.zeros(2)}))
     refused("predict", "mle.langenode", "--data", "good.csv", says=("whole fit", "fit.langenode"))
     (tmp_path / "other.langenode").write_bytes(save(load(fit_bytes), metadata={"format": "pt"}))
     refused("predict", "other.langenode", "--data", "good.csv", says="written by langenode")
@@ -383,7 +385,7 @@ def test_a_folder_in_the_place_of_a_file(refused, tmp_path):
     ("name", "number"),
     [
         *(("tempfile.mkstemp", errno.EROFS), ("tempfile.mkstemp", errno.EACCES)),
-        *(("langenode.runfolder.os.fdopen", errno.EDQUOT), ("langenode.runfolder.os.fdopen", errno.ENOSPC)),
+        *(("langenode.storage.folder.os.fdopen", errno.EDQUOT), ("langenode.storage.folder.os.fdopen", errno.ENOSPC)),
     ],
 )
 def test_a_disk_that_refuses(refused, tmp_path, monkeypatch, fit_bytes, name, number):

@@ -12,12 +12,12 @@ import pytest
 import scipy.stats
 
 import problems
-from langenode import baselines
-from langenode.baselines import METHODS
-from langenode.baselines.common import bounded_gradient
-from langenode.baselines.modes import find_modes, prior_starts
+from langenode import samplers
 from langenode.posteriors import Density
-from langenode.posteriors.gaussnewton import has_forward_mode, linearise
+from langenode.samplers import METHODS
+from langenode.samplers.common import bounded_gradient
+from langenode.samplers.gauss_newton import has_forward_mode, linearise
+from langenode.samplers.modes import find_modes, prior_starts
 
 NEED_BLACKJAX = ("nuts", "smc", "sgld", "svgd", "pathfinder")
 
@@ -106,7 +106,7 @@ def moments(white):
 
 
 def test_nuts_has_the_moments_of_a_linear_posterior(problem):
-    found = baselines.nuts(linear_density(problem), key=jax.random.key(0), **SMALL["nuts"])
+    found = samplers.nuts(linear_density(problem), key=jax.random.key(0), **SMALL["nuts"])
     values, exact = moments(whiten(found.draws, problem))
     # Chains are independent: their means have honest errors, whatever the correlation within.
     problems.assert_mean(values.reshape(-1, 32, len(exact)).mean(0), exact)
@@ -119,7 +119,7 @@ def test_nuts_has_the_moments_of_a_linear_posterior(problem):
 
 def test_smc_has_the_moments_and_the_evidence_of_a_linear_posterior(problem):
     num_islands = 16
-    found = baselines.smc(linear_density(problem), key=jax.random.key(1), **SMALL["smc"])
+    found = samplers.smc(linear_density(problem), key=jax.random.key(1), **SMALL["smc"])
     # Five standard deviations of a normal law, in a law of few islands.
     quantile = scipy.stats.t.isf(scipy.stats.norm.sf(5.0), num_islands - 1)
     difference = found.diagnostics["log_evidence"] - problem.log_evidence
@@ -141,13 +141,13 @@ def test_smc_has_the_moments_and_the_evidence_of_a_linear_posterior(problem):
 
 def test_laplace_is_exact_for_a_linear_model(problem):
     density = linear_density(problem)
-    fit = baselines.laplace_fit(density, key=jax.random.key(2))
+    fit = samplers.laplace_fit(density, key=jax.random.key(2))
     mean, covariance = problem.posterior()
     np.testing.assert_allclose(fit.mode, mean, rtol=1e-8)
     np.testing.assert_allclose(fit.root @ fit.root.T, covariance, rtol=1e-8)
     np.testing.assert_allclose(fit.log_evidence, problem.log_evidence, rtol=1e-8)
 
-    found = baselines.laplace(density, key=jax.random.key(2), num_draws=2048)
+    found = samplers.laplace(density, key=jax.random.key(2), num_draws=2048)
     values, exact = moments(whiten(found.draws, problem))
     problems.assert_mean(values, exact)
     assert found.diagnostics["relative_ess"] > 0.9999 and "k_hat" not in found.diagnostics
@@ -155,7 +155,7 @@ def test_laplace_is_exact_for_a_linear_model(problem):
 
 
 def test_laplace_without_residuals_takes_the_hessian(problem):
-    fit = baselines.laplace_fit(linear_density(problem, has_residual=False), key=jax.random.key(3))
+    fit = samplers.laplace_fit(linear_density(problem, has_residual=False), key=jax.random.key(3))
     mean, covariance = problem.posterior()
     np.testing.assert_allclose(fit.root @ fit.root.T, covariance, rtol=1e-8)
     # L-BFGS ends where the objective's rounding does: the square root of it in the point.
@@ -167,12 +167,12 @@ def test_laplace_says_when_it_is_far_off():
     def residual(z):  # a thin banana
         return jnp.stack([(z[1] - 3.0 * z[0] ** 2) / 0.05, (z[0] - 0.5) / 1.0])
 
-    found = baselines.laplace(squares_density(residual, 2), key=jax.random.key(4))
+    found = samplers.laplace(squares_density(residual, 2), key=jax.random.key(4))
     assert not found.trust.is_trusted and "k-hat" in found.trust.reason
 
 
 def test_pathfinder_weighs_its_draws(problem):
-    found = baselines.pathfinder(linear_density(problem), key=jax.random.key(5), **SMALL["pathfinder"])
+    found = samplers.pathfinder(linear_density(problem), key=jax.random.key(5), **SMALL["pathfinder"])
     values, exact = moments(whiten(found.draws, problem))
     shares = np.asarray(jax.nn.softmax(found.log_weights))
     error = np.sqrt((shares[:, None] ** 2 * (values - exact) ** 2).sum(0))
@@ -186,7 +186,7 @@ def test_pathfinder_weighs_its_draws(problem):
 
 def test_sgld_has_the_law_of_its_discretisation(problem):
     step_size, num_chains = SMALL["sgld"]["step_size"], SMALL["sgld"]["num_chains"]
-    found = baselines.sgld(linear_density(problem), key=jax.random.key(6), **SMALL["sgld"])
+    found = samplers.sgld(linear_density(problem), key=jax.random.key(6), **SMALL["sgld"])
     values, exact = moments(whiten(found.draws, problem))
     # In white coordinates `u <- (1 - e) u + sqrt(2 e) n` has variance 1/(1 - e/2): biased, and by just so much.
     exact[3:] = exact[3:] / (1.0 - 0.5 * step_size)
@@ -210,7 +210,7 @@ def minibatch_law(problem, step_size):
 
 def test_sgld_with_minibatches_has_the_law_of_their_noise(problem):
     step_size, num_chains = SMALL["sgld"]["step_size"], SMALL["sgld"]["num_chains"]
-    found = baselines.sgld(linear_density(problem, has_minibatch=True), key=jax.random.key(7), **SMALL["sgld"])
+    found = samplers.sgld(linear_density(problem, has_minibatch=True), key=jax.random.key(7), **SMALL["sgld"])
     values, exact = moments(whiten(found.draws, problem))
     law = minibatch_law(problem, step_size)
     exact[3:] = law[np.triu_indices(3)]
@@ -219,7 +219,7 @@ def test_sgld_with_minibatches_has_the_law_of_their_noise(problem):
 
 
 def test_svgd_rests_near_the_posterior(problem):
-    found = baselines.svgd(linear_density(problem), key=jax.random.key(8), **SMALL["svgd"])
+    found = samplers.svgd(linear_density(problem), key=jax.random.key(8), **SMALL["svgd"])
     values, exact = moments(whiten(found.draws, problem))
     # Particles that repel each other stand no worse than as many independent draws would.
     problems.assert_mean(values, exact)
@@ -229,7 +229,7 @@ def test_svgd_rests_near_the_posterior(problem):
 @pytest.mark.parametrize("has_residual", [True, False])
 def test_point_estimates_find_the_mode(problem, has_residual):
     density = linear_density(problem, has_residual=has_residual)
-    members = baselines.ensemble(density, key=jax.random.key(9), num_members=8)
+    members = samplers.ensemble(density, key=jax.random.key(9), num_members=8)
     mean, _ = problem.posterior()
     tolerance = 1e-8 if has_residual else 1e-6
     np.testing.assert_allclose(members.draws, np.tile(mean, (8, 1)), atol=tolerance)
@@ -240,7 +240,7 @@ def test_point_estimates_find_the_mode(problem, has_residual):
 @pytest.mark.parametrize("has_residual", [True, False])
 def test_an_ensemble_finds_both_modes(has_residual):
     density = VALLEYS if has_residual else squares_density(two_valleys, 1, has_residual=False)
-    members = np.asarray(baselines.ensemble(density, key=jax.random.key(10), num_members=8).draws)[:, 0]
+    members = np.asarray(samplers.ensemble(density, key=jax.random.key(10), num_members=8).draws)[:, 0]
     exact = np.sqrt(1.0 - 0.5 * 0.05**2)  # where the derivative of |r|^2/2 + z^2/2 vanishes
     np.testing.assert_allclose(np.abs(members), exact, rtol=1e-6)
     assert {-1.0, 1.0} == set(np.sign(members))
@@ -305,17 +305,17 @@ def test_sizes_that_make_no_sense_are_refused(method, problem):
 
 def test_a_budget_ends_nuts_and_sgld_early(problem):
     density = linear_density(problem)
-    found = baselines.nuts(density, key=jax.random.key(16), **SMALL["nuts"], budget=0.0)
+    found = samplers.nuts(density, key=jax.random.key(16), **SMALL["nuts"], budget=0.0)
     assert found.diagnostics["stopped"] and found.draws.shape == (32 * 16, 3)  # a block of 32 transitions, halved
     assert "stopped by the budget" in found.trust.reason
-    found = baselines.sgld(density, key=jax.random.key(16), **SMALL["sgld"], budget=0.0)
+    found = samplers.sgld(density, key=jax.random.key(16), **SMALL["sgld"], budget=0.0)
     assert found.diagnostics["stopped"] and found.draws.shape == (64, 3)
     assert not found.trust.is_trusted
 
 
 def test_nuts_reports_chains_that_stay_in_their_modes():
     density = VALLEYS
-    found = baselines.nuts(density, key=jax.random.key(17), **SMALL["nuts"])
+    found = samplers.nuts(density, key=jax.random.key(17), **SMALL["nuts"])
     assert found.diagnostics["r_hat"] > 1.5
     assert found.diagnostics["r_hat_predictions"] < 1.5
     assert not found.trust.is_trusted and "chains disagree" in found.trust.reason
@@ -329,7 +329,7 @@ def hidden_spike(z):
 
 def test_smc_reports_islands_that_disagree():
     density = Density(hidden_spike, None, None, 1, np.dtype(float))
-    found = baselines.smc(density, key=jax.random.key(18), **SMALL["smc"])
+    found = samplers.smc(density, key=jax.random.key(18), **SMALL["smc"])
     assert found.diagnostics["evidence_spread"] > 0.5
     assert not found.trust.is_trusted and "islands disagree" in found.trust.reason
 
@@ -355,7 +355,7 @@ def test_a_model_that_goes_backwards_only_has_the_same_curvature():
         both = linearise(lambda z: mix @ jnp.sin(z), point, form)
         np.testing.assert_allclose(backwards.curvature.gram, both.curvature.gram, rtol=1e-8)
     fits = [
-        baselines.laplace_fit(squares_density(lambda z, f=f: (mix @ f(z) - 0.5) / 0.1, 2), key=jax.random.key(19))
+        samplers.laplace_fit(squares_density(lambda z, f=f: (mix @ f(z) - 0.5) / 0.1, 2), key=jax.random.key(19))
         for f in (jnp.sin, _reverse_only)
     ]
     np.testing.assert_allclose(fits[1].mode, fits[0].mode, rtol=1e-8)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from langenode.calibration import LIMITS, noise_factor
 from langenode.data import Dataset
-from langenode.likelihood import Likelihood
-from langenode.metrics import coverage
-from langenode.predictive import Rule, observable, predict
+from langenode.inference.calibration import LIMITS, noise_factor
+from langenode.inference.likelihood import Likelihood
+from langenode.inference.predictions import Rule, observable, predict
+from langenode.scores.metrics import coverage
 from test_predictive import problem_of
 
 KEY = jax.random.key(5)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import langenode as ln
-from langenode import sampling
-from langenode.api import _user_experiment
-from langenode.choosing import MOST_GUIDED, configure, num_stochastic
 from langenode.experiments import EXPERIMENTS
+from langenode.fitting import solve
+from langenode.fitting.choose import MOST_GUIDED, configure, num_stochastic
+from langenode.fitting.facade import _user_experiment
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Sampled, Trust
 from test_methods import configured, fitted
@@ -69,7 +69,7 @@ def test_draws_that_are_not_trusted_are_replaced(monkeypatch):
         )
 
     monkeypatch.setattr(
-        sampling,
+        solve,
         "METHODS",
         {"guided": make(Trust(False, "one ancestor survives")), "smc": make(Trust(True, "islands agree"))},
     )
@@ -77,9 +77,9 @@ def test_draws_that_are_not_trusted_are_replaced(monkeypatch):
     assert config.draws.fallback == "none"
     _, solved, *_ = fitted("ou", "guided")
     assert solved.record["sampling"]["method"] == "guided" and not solved.record["sampling"]["is_trusted"]
-    assert "not to be trusted" in sampling.warnings(solved.record["sampling"])[0]
+    assert "not to be trusted" in solve.warnings(solved.record["sampling"])[0]
     _, solved, *_ = fitted("ou", "guided", fallback="smc")
     record = solved.record["sampling"]
     assert (record["method"], record["replaced"]) == ("smc", "guided") and record["is_trusted"]
-    said = sampling.warnings(record)
+    said = solve.warnings(record)
     assert len(said) == 1 and "one ancestor survives" in said[0] and "smc" in said[0]

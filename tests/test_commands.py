@@ -23,10 +23,10 @@ import pytest
 import xarray as xr
 from jax.experimental.compilation_cache import compilation_cache
 
-from langenode import api
 from langenode.cli import main
 from langenode.config import parse_overrides, read_toml
-from langenode.runfolder import RunFolder
+from langenode.fitting import facade
+from langenode.storage.folder import RunFolder
 
 VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check")
 
@@ -275,11 +275,12 @@ def test_verbose_says_the_configuration_and_shows_tracebacks(whole):
 # A shell's background job has SIGINT ignored, and so have its children: this one must hear it.
 HELD = """
 import signal, sys
-from langenode import progress, watching
+from langenode.runs import progress
+from langenode.runs import watch
 from langenode.cli import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-watching.CHECKPOINT_SECONDS = 0.0
+watch.CHECKPOINT_SECONDS = 0.0
 update = progress.Reporter.update
 
 def held(self, state):
@@ -333,7 +334,7 @@ def test_check_says_what_it_understood_and_its_file_is_the_defaults(own):
     assert lines and all("  # " in line for line in lines), "a value without a comment"
     with contextlib.chdir(folder):
         path = Path("readings.csv")
-        chosen, defaults = api.plan_file(path, [read_toml(Path("config.toml"))]), api.plan_file(path, [])
+        chosen, defaults = facade.plan_file(path, [read_toml(Path("config.toml"))]), facade.plan_file(path, [])
     assert chosen.config == defaults.config
     stored = read_toml(folder / "run" / "config.toml")
     assert stored["data"]["inputs"] == ["force"] and stored["training"]["num_updates"] == 20
@@ -512,15 +513,15 @@ def test_the_method_that_is_said_is_the_one_that_is_used(own):
 
 def test_scaling_can_be_switched_off_as_the_starting_configuration_says(tmp_path):
     frame().to_csv(tmp_path / "readings.csv", index=False)
-    plan = api.plan_file(tmp_path / "readings.csv", [parse_overrides(["scaling=none"])])
+    plan = facade.plan_file(tmp_path / "readings.csv", [parse_overrides(["scaling=none"])])
     assert plan.config.scaling == "none"
 
 
 def test_a_configuration_survives_its_run_folder(tmp_path):
     """What `existing_run` reads must be what was asked for, also where a default was switched off."""
-    from langenode.choosing import configure
-    from langenode.pipeline import Run, existing_run
-    from langenode.progress import Reporter
+    from langenode.fitting.choose import configure
+    from langenode.runs.progress import Reporter
+    from langenode.runs.stages import Run, existing_run
 
     quiet = Reporter(quiet=True)
     for name, layer in (("paper", {"method": "paper"}), ("plain", {"sampler": {"layers": None}})):

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from langenode.choosing import configure
 from langenode.experiments import composite as experiment
+from langenode.fitting.choose import configure
 from langenode.simulators import composite
 from langenode.simulators.composite import CompositeStiffness, Prony, library
 from langenode.simulators.composite.loading import random_walks, tension_tests

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import fitfile
-from langenode.choosing import configure
 from langenode.config import Config, ConfigError, merge, parse_overrides, read_toml, resolve, to_toml
 from langenode.experiments.ou import OUConfig
+from langenode.fitting.choose import configure
 from langenode.posteriors import Reference, langevin
-from langenode.runfolder import RunFolder, RunFolderError, write_bytes, write_json
+from langenode.storage import container
+from langenode.storage.folder import RunFolder, RunFolderError, write_bytes, write_json
 
 
 def test_layers_are_merged_key_by_key():
@@ -127,37 +127,37 @@ def sampler(key=0, dim=3):
 def test_a_tree_survives_its_file_bit_for_bit(tmp_path):
     tree = {"q": sampler(), "number": jnp.asarray(3), "flag": jnp.asarray([True, False])}
     path = tmp_path / "fit.langenode"
-    path.write_bytes(fitfile.to_bytes({"seed": 7}, tree))
-    again = fitfile.read_tree(path, {"q": sampler(1), "number": jnp.asarray(0), "flag": jnp.zeros(2, bool)})
+    path.write_bytes(container.to_bytes({"seed": 7}, tree))
+    again = container.read_tree(path, {"q": sampler(1), "number": jnp.asarray(0), "flag": jnp.zeros(2, bool)})
     for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(again), strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-    assert fitfile.read_header(path)["seed"] == 7
+    assert container.read_header(path)["seed"] == 7
 
 
 def test_wrong_fit_files_are_refused_with_what_to_do(tmp_path, monkeypatch):
     path = tmp_path / "fit.langenode"
-    content = fitfile.to_bytes({}, sampler())
-    with pytest.raises(fitfile.FitFileError, match="there is no"):
-        fitfile.read_header(path)
+    content = container.to_bytes({}, sampler())
+    with pytest.raises(container.FitFileError, match="there is no"):
+        container.read_header(path)
     for broken in (b"", content[:100], content[:-8], b"not a fit at all"):
         path.write_bytes(broken)
-        with pytest.raises(fitfile.FitFileError, match="must be whole"):
-            fitfile.read_header(path)
+        with pytest.raises(container.FitFileError, match="must be whole"):
+            container.read_header(path)
     path.write_bytes(content)
-    with pytest.raises(fitfile.FitFileError, match="must match the model"):
-        fitfile.read_tree(path, sampler(dim=4))
-    monkeypatch.setattr(fitfile, "FORMAT_VERSION", 0)
-    with pytest.raises(fitfile.FitFileError, match="upgrade"):
-        fitfile.read_header(path)
+    with pytest.raises(container.FitFileError, match="must match the model"):
+        container.read_tree(path, sampler(dim=4))
+    monkeypatch.setattr(container, "FORMAT_VERSION", 0)
+    with pytest.raises(container.FitFileError, match="upgrade"):
+        container.read_header(path)
 
 
 def test_a_foreign_safetensors_file_is_refused(tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"a": np.zeros(2)}, tmp_path / "other.langenode")
-    with pytest.raises(fitfile.FitFileError, match="written by langenode"):
-        fitfile.read_header(tmp_path / "other.langenode")
+    with pytest.raises(container.FitFileError, match="written by langenode"):
+        container.read_header(tmp_path / "other.langenode")
 
 
 def test_none_is_a_word_that_switches_off_what_can_be_switched_off():

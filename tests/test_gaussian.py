@@ -10,9 +10,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import problems
+from langenode.inference.targets import negative_elbo
 from langenode.posteriors import Reference, gaussian
 from langenode.posteriors.base import ESTIMATORS
-from langenode.targets import negative_elbo
 
 COVARIANCES = ("full", "diagonal", "lowrank")
 DIM = 3

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from langenode.inference.partition import Partition
 from langenode.models import MLP, Heun, generic_model
 from langenode.models.networks import num_parameters
-from langenode.partition import Partition
 
 
 def model_of(kind, **changes):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import problems
-from langenode.baselines import smc
 from langenode.posteriors import Density
-from langenode.posteriors.gaussnewton import factorise, linearise, smaller_form
-from langenode.posteriors.guided import _choose, choose_eta, guided_langevin
-from langenode.posteriors.hamiltonian import hamiltonian_moves
 from langenode.posteriors.particles import Summary, judge, summarise, systematic
+from langenode.samplers import smc
+from langenode.samplers.gauss_newton import factorise, linearise, smaller_form
+from langenode.samplers.guided.paths import _choose, choose_eta, guided_langevin
+from langenode.samplers.moves import hamiltonian_moves
 
 FORMS = ("weights", "data")
 

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import pytest
 
-from langenode import assembly
-from langenode.choosing import configure
 from langenode.experiments import hyperelastic
+from langenode.fitting import build
+from langenode.fitting.choose import configure
+from langenode.inference.partition import Partition
 from langenode.models import num_parameters
-from langenode.partition import Partition
 from test_commands import compiled_once, done, options
 
 KEY = jax.random.key(0)
@@ -29,12 +29,12 @@ FIGURES |= {"weight_paths", "dependence"}
 def test_the_papers_drift_has_the_papers_counts(way, dim, trained):
     stochastic, rest = hyperelastic.VARIANTS[way]
     config = configure("hyperelastic", [{"method": "paper", "stochastic": stochastic, "rest": rest}])
-    model = assembly.untrained(hyperelastic.EXPERIMENT, config)
+    model = build.untrained(hyperelastic.EXPERIMENT, config)
     partition = Partition.of(model, stochastic)
     weights = partition.flatten(model)
-    prior = assembly.make_prior(config, weights)
-    reference = assembly.Reference(prior.mean, prior.scale)
-    posterior: Any = assembly.make_posterior(config, reference, weights, key=KEY)
+    prior = build.make_prior(config, weights)
+    reference = build.Reference(prior.mean, prior.scale)
+    posterior: Any = build.make_posterior(config, reference, weights, key=KEY)
     assert partition.dim == dim and num_parameters(model) == 28
     others = 28 - dim if rest == "refit" else 0
     assert num_parameters(posterior.control) + others == trained

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import fitfile
 from langenode.data import Dataset
-from langenode.inference import FitError, TrainSettings, initial_state, log_weights, loss_and_gradient, train
-from langenode.likelihood import given_noise, inferred_noise
+from langenode.inference.algorithm1 import FitError, TrainSettings, initial_state, log_weights, loss_and_gradient, train
+from langenode.inference.likelihood import given_noise, inferred_noise
+from langenode.inference.partition import Partition
+from langenode.inference.predictions import predict
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem, TrajectoryView, simulate, view
+from langenode.inference.targets import Population, Posterior, Tempered
 from langenode.models import MLP, NeuralODE, OnConcatenation
-from langenode.partition import Partition
 from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
-from langenode.predictive import predict
-from langenode.priors import GaussianPrior
-from langenode.problem import Problem, TrajectoryView, simulate, view
-from langenode.targets import Population, Posterior, Tempered
+from langenode.storage import container
 
 KEY = jax.random.key(3)
 
@@ -166,11 +166,11 @@ def test_resumed_equals_uninterrupted_bit_for_bit_and_the_rest_moves_only_if_ref
     def keep(state, progress, _):
         stored.append(progress.step)
         if progress.step == 10:
-            path.write_bytes(fitfile.to_bytes({}, state))
+            path.write_bytes(container.to_bytes({}, state))
 
     train(problem, data, settings, key=KEY, validation=data, on_block=keep)
     assert stored == [10, 20, 25]
-    state = fitfile.read_tree(path, initial_state(problem, settings))
+    state = container.read_tree(path, initial_state(problem, settings))
     resumed = train(problem, data, settings, key=KEY, validation=data, state=state)
     for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from langenode.data import Dataset
-from langenode.likelihood import (
+from langenode.inference.likelihood import (
     SMALLEST_RELATIVE_SIGMA,
     Likelihood,
     estimate_correlation_time,

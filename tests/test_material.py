@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import mechanics
+from langenode.inference.partition import Partition
 from langenode.models import (
     NeuralODE,
     PotentialStress,
     hyperelastic_potential,
     internal_variable_law,
+    mechanics,
     num_parameters,
     tensor_law,
 )
-from langenode.partition import Partition
 from test_mechanics import random_strain, rotation
 
 KEY = jax.random.key(0)

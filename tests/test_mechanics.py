@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import mechanics
+from langenode.models import mechanics
 
 
 def random_strain(seed, size=0.3):

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from langenode import assembly, fits, sampling
-from langenode.choosing import configure
 from langenode.cli import options
 from langenode.config import DRAWN_METHODS, TRAINED_METHODS, ConfigError
 from langenode.experiments import EXPERIMENTS
-from langenode.inference import train
-from langenode.predictive import predict
+from langenode.fitting import build, fit_file, solve
+from langenode.fitting.choose import configure
+from langenode.inference.algorithm1 import train
+from langenode.inference.predictions import predict
 
 # Compilation is what these tests cost: few weights, few times, few steps.
 SIZES = {
@@ -59,22 +59,22 @@ def point_fit(experiment):
     """Splits, and the model at its maximum likelihood: the same for all methods."""
     config, known = configured(experiment, "map"), EXPERIMENTS[experiment]
     splits = known.simulate(config, jax.random.key(1))
-    data = assembly.prepare(config, assembly.new_scaling(config, splits.train), splits.train, None)
-    return splits, assembly.fit_point(config, assembly.untrained(known, config), data.train)
+    data = build.prepare(config, build.new_scaling(config, splits.train), splits.train, None)
+    return splits, build.fit_point(config, build.untrained(known, config), data.train)
 
 
 def fitted(experiment, method, fallback="none"):
     config = configured(experiment, method, fallback=fallback)
     splits, model = point_fit(experiment)
-    scaling = assembly.new_scaling(config, splits.train)
-    data = assembly.prepare(config, scaling, splits.train, None)
-    problem = assembly.assemble(config, model, data.train, scaling)
-    key = assembly.Streams.of(config.seed).training
+    scaling = build.new_scaling(config, splits.train)
+    data = build.prepare(config, scaling, splits.train, None)
+    problem = build.assemble(config, model, data.train, scaling)
+    key = build.Streams.of(config.seed).training
     if config.is_drawn:
-        return config, fits.Solved.drawn(sampling.draw(config, problem, data.train, key=key)), splits.test, scaling
-    view, _ = assembly.training_views(config, problem, data)
-    result = train(problem, view, assembly.train_settings(config), key=key)
-    return config, fits.Solved.trained(result, config.training.num_updates), splits.test, scaling
+        return config, fit_file.Solved.drawn(solve.draw(config, problem, data.train, key=key)), splits.test, scaling
+    view, _ = build.training_views(config, problem, data)
+    result = train(problem, view, build.train_settings(config), key=key)
+    return config, fit_file.Solved.trained(result, config.training.num_updates), splits.test, scaling
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +90,13 @@ def in_a_folder_with_a_table(tmp_path_factory, monkeypatch):
 def test_every_method_serves_every_experiment(experiment, method, tmp_path):
     """Draws are finite, predictions too, and a file gives both back."""
     config, solved, test, scaling = fitted(experiment, method)
-    rule = assembly.prediction_rule(config, scaling, np.ones(test.num_outputs))
+    rule = build.prediction_rule(config, scaling, np.ones(test.num_outputs))
     outputs = predict(solved.problem, test, 8, rule, key=jax.random.key(2)).outputs
     assert np.all(np.isfinite(outputs))
-    header = fits.fit_header(scaling, np.ones(test.num_outputs), test.input_names, test.output_names, {})
+    header = fit_file.fit_header(scaling, np.ones(test.num_outputs), test.input_names, test.output_names, {})
     path = tmp_path / "fit.langenode"
-    path.write_bytes(fits.fit_bytes(solved.problem, config, header | solved.record))
-    again = fits.read_fit(path, config, assembly.untrained(EXPERIMENTS[experiment], config))
+    path.write_bytes(fit_file.fit_bytes(solved.problem, config, header | solved.record))
+    again = fit_file.read_fit(path, config, build.untrained(EXPERIMENTS[experiment], config))
     np.testing.assert_array_equal(outputs, predict(again, test, 8, rule, key=jax.random.key(2)).outputs)
     assert again.partition.names == solved.problem.partition.names
     if config.is_drawn:
@@ -114,4 +114,4 @@ def test_methods_that_draw_need_a_likelihood(method):
 
 def test_the_commands_methods_are_those_of_the_configuration():
     assert (options.TRAINED, options.DRAWN) == (TRAINED_METHODS, DRAWN_METHODS)
-    assert set(sampling.METHODS) == set(DRAWN_METHODS)
+    assert set(solve.METHODS) == set(DRAWN_METHODS)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from langenode import floors, metrics
+from langenode.scores import floors, metrics
 
 
 def oracle(name):
@@ -92,8 +92,8 @@ def test_blocks_change_nothing(case, monkeypatch, rng):
         )
 
     whole = everything()
-    monkeypatch.setattr("langenode.metrics._BLOCK", 20)
-    monkeypatch.setattr("langenode.diagnostics._BLOCK", 20)
+    monkeypatch.setattr("langenode.scores.metrics._BLOCK", 20)
+    monkeypatch.setattr("langenode.scores.diagnostics._BLOCK", 20)
     for a, b in zip(whole, everything(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
 

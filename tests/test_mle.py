@@ -8,8 +8,9 @@ import optax
 import pytest
 
 from langenode.data import Dataset
-from langenode.likelihood import Likelihood, given_noise, inferred_noise
-from langenode.mle import (
+from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise
+from langenode.inference.partition import Partition
+from langenode.inference.point_fit import (
     LARGEST_FULL_COVARIANCE,
     fit_mle,
     fitted_outputs,
@@ -17,9 +18,8 @@ from langenode.mle import (
     population_reference,
     trajectory_jacobians,
 )
+from langenode.inference.priors import GaussianPrior
 from langenode.models import MLP, Adaptive, NeuralODE, OnConcatenation, neural_ode
-from langenode.partition import Partition
-from langenode.priors import GaussianPrior
 
 NUM_IN = 3
 

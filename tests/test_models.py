@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from langenode.inference.partition import Partition
 from langenode.models import MLP, Adaptive, Heun, NeuralODE, OnConcatenation, neural_ode, num_parameters
 from langenode.models.networks import ACTIVATIONS, scale_last_layer
-from langenode.partition import Partition
 
 
 def relaxation(hidden, inputs):

@@ -11,15 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import assembly, floors, metrics
-from langenode.choosing import configure
 from langenode.data import Scaling
 from langenode.experiments.ou import EXPERIMENT
-from langenode.inference import log_weights, train
-from langenode.mle import fit_mle
+from langenode.fitting import build
+from langenode.fitting.choose import configure
+from langenode.inference.algorithm1 import log_weights, train
+from langenode.inference.point_fit import fit_mle
+from langenode.inference.predictions import predict, sample_weights
+from langenode.inference.problem import view
 from langenode.posteriors import cast
-from langenode.predictive import predict, sample_weights
-from langenode.problem import view
+from langenode.scores import floors, metrics
 
 POSTERIOR = {"method": "langevin", "target": "posterior", "precision": "float64"}
 
@@ -27,14 +28,14 @@ POSTERIOR = {"method": "langevin", "target": "posterior", "precision": "float64"
 def fitted(*layers) -> Any:
     """The experiment's own road from configuration to fit, in memory."""
     config = configure("ou", list(layers))
-    keys = assembly.Streams.of(config.seed)
+    keys = build.Streams.of(config.seed)
     splits = EXPERIMENT.simulate(config, keys.data)
     dtype = jnp.dtype(config.precision)
     model = cast(EXPERIMENT.build_model(config, keys.model), dtype)
     model = fit_mle(model, splits.train, num_adam=200, num_lbfgs=30, learning_rate=0.3).model
-    problem = assembly.assemble(config, model, splits.train, Scaling.identity(splits.train))
+    problem = build.assemble(config, model, splits.train, Scaling.identity(splits.train))
     data = view(problem, splits.train, dtype, explained=config.population.explained)
-    return train(problem, data, assembly.train_settings(config), key=keys.training).problem, data, splits, keys
+    return train(problem, data, build.train_settings(config), key=keys.training).problem, data, splits, keys
 
 
 def log_joint(problem, data):

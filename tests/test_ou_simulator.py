@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from langenode.inference.partition import Partition
 from langenode.models import MLP, Heun, NeuralODE, OnConcatenation
-from langenode.partition import Partition
 from langenode.simulators.ou import OUParameters, exact_moments, log_density, score, simulate
 
 

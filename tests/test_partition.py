@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from langenode.inference.partition import Partition
+from langenode.inference.priors import GaussianPrior
 from langenode.models import MLP, NeuralODE, OnConcatenation, neural_ode, num_parameters
-from langenode.partition import Partition
-from langenode.priors import GaussianPrior
 
 TIMES, INPUTS = jnp.asarray(np.linspace(0.0, 1.0, 4)), jnp.asarray(np.ones((4, 1)))
 NUM_SAMPLES = 64  # unlike any size in the models, so that a repeated leaf is told by its shape

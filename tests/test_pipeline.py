@@ -8,12 +8,13 @@ import sys
 import numpy as np
 import pytest
 
-from langenode import assembly, fitfile, fits
-from langenode.choosing import configure
-from langenode.pipeline import Run, open_run
-from langenode.predictive import predict
-from langenode.progress import Reporter
-from langenode.runfolder import RunFolder
+from langenode.fitting import build, fit_file
+from langenode.fitting.choose import configure
+from langenode.inference.predictions import predict
+from langenode.runs.progress import Reporter
+from langenode.runs.stages import Run, open_run
+from langenode.storage import container
+from langenode.storage.folder import RunFolder
 
 SMALL = {
     "data": {"num_trajectories": 24, "num_validation": 8, "num_test": 16, "num_times": 12},
@@ -89,14 +90,14 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     alone = tmp_path / "alone.langenode"
     alone.write_bytes((path / "fit.langenode").read_bytes())
     run = Run(RunFolder(path), config, Reporter(quiet=True))
-    problem = fits.read_fit(alone, config, assembly.untrained(run.experiment, config))
+    problem = fit_file.read_fit(alone, config, build.untrained(run.experiment, config))
     outputs, weights = predict(problem, run.splits().test, 32, key=run.keys.prediction)
     import xarray as xr
 
     with xr.open_dataset(path / "predictions.nc", engine="scipy") as stored:
         np.testing.assert_array_equal(np.asarray(weights), stored["weights"])
         np.testing.assert_array_equal(np.asarray(outputs), stored["outputs"])
-    assert fitfile.read_header(alone)["config"]["seed"] == 3
+    assert container.read_header(alone)["config"]["seed"] == 3
 
 
 def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
@@ -116,7 +117,7 @@ def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
     scaling = run.rule().scaling
     assert scaling is not None
     assert scaling.output_scale[0] == pytest.approx(run.splits().train.outputs.std(), rel=1e-9)
-    sigma = fitfile.read_header(run.folder.fit)["noise_sigma"]
+    sigma = container.read_header(run.folder.fit)["noise_sigma"]
     np.testing.assert_allclose(scaling.unscale_spread(np.asarray(sigma)), 0.05, rtol=1e-6)
     assert outputs[:, 0, -1, 0].std() < 0.1
 
@@ -134,7 +135,7 @@ def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run
 def test_an_interrupted_fit_goes_on_and_ends_bit_for_bit_the_same(population_run, tmp_path, monkeypatch):
     path = population_run[0]
     config = configure("ou", [SMALL, {"seed": 3}])
-    monkeypatch.setattr("langenode.watching.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("langenode.runs.watch.CHECKPOINT_SECONDS", 0.0)
     run = open_run(tmp_path / "cut", config, Reporter(quiet=True), force=False)
     run.simulate()
 

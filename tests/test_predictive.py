@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from langenode.data import Dataset, Scaling
-from langenode.likelihood import Likelihood, inferred_noise
+from langenode.inference.likelihood import Likelihood, inferred_noise
+from langenode.inference.partition import Partition
+from langenode.inference.predictions import Prediction, Rule, noise_scales, observable, predict, with_noise
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem
+from langenode.inference.targets import Population, Posterior
 from langenode.models import Heun, NeuralODE
-from langenode.partition import Partition
 from langenode.posteriors import Empirical
-from langenode.predictive import Prediction, Rule, noise_scales, observable, predict, with_noise
-from langenode.priors import GaussianPrior
-from langenode.problem import Problem
-from langenode.targets import Population, Posterior
 
 KEY = jax.random.key(5)
 

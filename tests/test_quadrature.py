@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from langenode.inference.quadrature import QuadratureError, integrate
 from langenode.posteriors import Density
-from langenode.quadrature import QuadratureError, integrate
 
 
 def density_of(log_likelihood, dim):

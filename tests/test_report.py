@@ -11,10 +11,10 @@ import pytest
 import tomli_w
 from PIL import Image
 
-from langenode.comparison import compare_runs, distinct_names
-from langenode.comparisonpage import render_comparison
-from langenode.report import render_report, write_report
-from langenode.runfolder import RunFolder, RunFolderError
+from langenode.reports.comparison import compare_runs, distinct_names
+from langenode.reports.comparison_page import render_comparison
+from langenode.reports.run_page import render_report, write_report
+from langenode.storage.folder import RunFolder, RunFolderError
 
 BAD_NAME = "<script>alert(1)</script>"
 LONG_NAME = "stress_of_the_specimen_" * 12

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from langenode import metrics
-from langenode.choosing import configure
 from langenode.experiments import modes, schlogl
+from langenode.fitting.choose import configure
 from langenode.models import num_parameters
+from langenode.scores import metrics
 from langenode.simulators.schlogl import SchloglParameters
 from langenode.simulators.schlogl import simulate as simulate_schlogl
 from test_commands import compiled_once, done

@@ -10,17 +10,17 @@ import pytest
 from scipy import stats
 
 from langenode.data import Dataset
-from langenode.inference import TrainSettings, train
-from langenode.mle import fit_mle
+from langenode.inference.algorithm1 import TrainSettings, train
+from langenode.inference.partition import Partition
+from langenode.inference.point_fit import fit_mle
+from langenode.inference.predictions import predict
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem, simulate, view
+from langenode.inference.targets import Population, Posterior
 from langenode.models import NeuralSDE
 from langenode.models.networks import MLP
 from langenode.models.sde import SMALLEST_DIFFUSION, PositiveOnConcatenation
-from langenode.partition import Partition
 from langenode.posteriors import Langevin, Reference, langevin, point
-from langenode.predictive import predict
-from langenode.priors import GaussianPrior
-from langenode.problem import Problem, simulate, view
-from langenode.targets import Population, Posterior
 
 KEY = jax.random.key(3)
 TIMES = np.linspace(0.0, 2.0, 41)

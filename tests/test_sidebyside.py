@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from langenode import methods, plots, points, processes, references, standings
-from langenode.comparison import compare_runs
-from langenode.comparisonpage import Picture, render_comparison
+from langenode import plots
 from langenode.config import ConfigError
-from langenode.runfolder import RunFolder
+from langenode.reports import references, standings
+from langenode.reports.comparison import compare_runs
+from langenode.reports.comparison_page import Picture, render_comparison
+from langenode.runs import grid, methods, processes
+from langenode.storage.folder import RunFolder
 from test_commands import compiled_once, contents, done, langenode, options
 from test_report import browser, look, make_run, png  # noqa: F401
 
@@ -172,7 +174,7 @@ def test_what_is_wrong_is_seen_before_any_work(tmp_path, monkeypatch, words, say
     def fail(*_, **__):
         raise AssertionError("work has begun")
 
-    monkeypatch.setattr(points, "run_commands", fail)
+    monkeypatch.setattr(grid, "run_commands", fail)
     found = langenode("compare", *words, "--out", tmp_path / "c")
     assert found.code == 2 and says in found.err, found.err
     assert found.err.splitlines()[-1].count(";") >= 2, found.err
@@ -184,7 +186,7 @@ def test_what_failed_is_found_above_a_librarys_remarks(tmp_path):
     remarks = "For simplicity, JAX has removed its internal frames.\nlangenode: this is a bug of ours"
     log.write_text(f"Traceback\n  File x\nTypeError: cond branches differ\n\nRevise them.\n---\n{remarks}\n")
     ended = processes.Ended(1, "", log, 1.0)
-    assert points._what_failed(ended) == f"exit code 1: TypeError: cond branches differ; see {log}"
+    assert grid._what_failed(ended) == f"exit code 1: TypeError: cond branches differ; see {log}"
 
 
 # Distances from hand-made files

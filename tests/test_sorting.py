@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode.sorting import sort_rows, stages
+from langenode.inference.sorting import sort_rows, stages
 
 
 @pytest.mark.parametrize("num", [1, 2, 3, 5, 8, 31, 64, 100])

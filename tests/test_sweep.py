@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from langenode import plots, points, processes, sweep
-from langenode.choosing import configure
+from langenode import plots
 from langenode.config import ConfigError, parse_overrides, to_toml
+from langenode.fitting.choose import configure
+from langenode.runs import grid, processes, sweep
 from test_commands import compiled_once, contents, done, langenode, options
 
 TINY = options(
@@ -147,11 +148,11 @@ def begun(tmp_path, monkeypatch):
     folder = tmp_path / "begun"
     folder.mkdir()
 
-    def command(where: sweep.SweepFolder, point: points.Point) -> list[str]:
+    def command(where: sweep.SweepFolder, point: grid.Point) -> list[str]:
         words = (to_toml(point.config), str(point.seed), str(point.config.training.num_samples), str(folder))
         return [sys.executable, "-c", SCRIPT, str(where.run(point).path), *words]
 
-    monkeypatch.setattr(points, "command", command)
+    monkeypatch.setattr(grid, "command", command)
     monkeypatch.setattr(processes, "SECONDS_TO_STOP", 0.0)
     for name in processes.THREADS:
         monkeypatch.delenv(name, raising=False)
@@ -313,7 +314,7 @@ def test_what_is_wrong_is_seen_before_any_work(tmp_path, monkeypatch, words, say
     def fail(*_, **__):
         raise AssertionError("work has begun")
 
-    monkeypatch.setattr(points, "run_commands", fail)
+    monkeypatch.setattr(grid, "run_commands", fail)
     found = langenode("sweep", "ou", *words, "--out", tmp_path / "s")
     assert found.code == 2 and says in found.err, found.err
     assert len(found.err.splitlines()) == 1 and found.err.count(";") >= 2, found.err
@@ -342,7 +343,7 @@ def test_an_unknown_experiment_is_refused():
     ],
 )
 def test_a_list_of_values(text, values):
-    assert points.parse_values(text) == values
+    assert grid.parse_values(text) == values
 
 
 def test_the_words_of_a_point_are_its_configuration():

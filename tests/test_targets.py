@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from langenode import metrics
 from langenode.data import Dataset, Replicates
-from langenode.observing import observe, principal_maps
-from langenode.targets import (
+from langenode.inference.observing import observe, principal_maps
+from langenode.inference.targets import (
     Observed,
     Population,
     Posterior,
@@ -26,6 +25,7 @@ from langenode.targets import (
     warn_of_mismatched_scales,
     whitened_scores,
 )
+from langenode.scores import metrics
 
 ROOT_CONSTANT = 1e-8
 

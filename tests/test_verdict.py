@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from langenode.verdict import judge
+from langenode.scores.verdict import judge
 
 GOOD = {
     "w1": {"mean": 0.011, "floor": 0.01, "ratio": 1.1},

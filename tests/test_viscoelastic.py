@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode import assembly
-from langenode.choosing import configure
 from langenode.experiments import viscoelastic
+from langenode.fitting import build
+from langenode.fitting.choose import configure
+from langenode.inference.partition import Partition
 from langenode.models import num_parameters
-from langenode.partition import Partition
 from test_commands import compiled_once, done, langenode, options
 
 KEY = jax.random.key(0)
@@ -30,18 +30,18 @@ FIGURES |= {"weight_paths", "dependence"}
 
 def test_the_papers_law_and_drift_have_the_papers_counts():
     config = configure("viscoelastic", [{"method": "paper"}])
-    model = assembly.untrained(viscoelastic.EXPERIMENT, config)
+    model = build.untrained(viscoelastic.EXPERIMENT, config)
     partition = Partition.of(model, config.stochastic)
     weights = partition.flatten(model)
-    prior = assembly.make_prior(config, weights)
-    posterior: Any = assembly.make_posterior(config, assembly.Reference(prior.mean, prior.scale), weights, key=KEY)
+    prior = build.make_prior(config, weights)
+    posterior: Any = build.make_posterior(config, build.Reference(prior.mean, prior.scale), weights, key=KEY)
     assert (num_parameters(model), partition.dim, num_parameters(posterior.control)) == (1207, 119, 42840)
     assert config.rest == "refit" and config.target == "tempered"
 
 
 def test_the_papers_law_with_nine_inputs_is_what_model_law_gives():
     config = configure("viscoelastic", [{"model": {"law": "paper"}}])
-    model = assembly.untrained(viscoelastic.EXPERIMENT, config)
+    model = build.untrained(viscoelastic.EXPERIMENT, config)
     assert num_parameters(model) == 646 + 449
     assert (config.stochastic, config.rest, config.target) == ("last_layer", "refit", "population")
 
@@ -49,7 +49,7 @@ def test_the_papers_law_with_nine_inputs_is_what_model_law_gives():
 def test_networks_are_tried_only_where_they_could_show():
     candidates = viscoelastic.candidates(configure("viscoelastic", []))
     assert list(candidates) == ["no correction", "neural correction"]
-    models = [assembly.untrained(viscoelastic.EXPERIMENT, config) for config in candidates.values()]
+    models = [build.untrained(viscoelastic.EXPERIMENT, config) for config in candidates.values()]
     assert models[0].mobility is None and models[1].mobility is not None
     fixed = configure("viscoelastic", [{"model": {"correction": "neural"}}])
     assert list(viscoelastic.candidates(fixed).values()) == [fixed]
@@ -58,7 +58,7 @@ def test_networks_are_tried_only_where_they_could_show():
 def test_a_law_fitted_at_one_time_step_holds_at_another():
     """The law is of time, not of steps: a path and the same path with points left out in straight parts agree."""
     config = configure("viscoelastic", [{"model": {"correction": "no"}}])
-    law = assembly.untrained(viscoelastic.EXPERIMENT, config)
+    law = build.untrained(viscoelastic.EXPERIMENT, config)
     law = eqx.filter_jit(jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, law))
     times = jnp.linspace(0.0, 1.0, 51)
     ramp = jnp.minimum(times, 0.5)[:, None] * jnp.array([0.04, -0.02, -0.02])

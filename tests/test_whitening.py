@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from langenode.data import Dataset
-from langenode.likelihood import Likelihood, given_noise, inferred_noise
+from langenode.inference.density import FEWEST_FOR_MINIBATCH, GivenNoise, InferredNoise, whiten
+from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise
+from langenode.inference.partition import Partition
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem
+from langenode.inference.targets import Population, Posterior, Tempered
 from langenode.models import MLP, NeuralODE, OnConcatenation
-from langenode.partition import Partition
 from langenode.posteriors import Empirical
-from langenode.priors import GaussianPrior
-from langenode.problem import Problem
-from langenode.targets import Population, Posterior, Tempered
-from langenode.whitening import FEWEST_FOR_MINIBATCH, GivenNoise, InferredNoise, whiten
 
 KEY = jax.random.key(5)
 NUM, NUM_TIMES = 18, 5

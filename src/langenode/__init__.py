@@ -10,7 +10,7 @@ from typing import Any
 from langenode._version import __version__ as __version__
 
 _ROOMS = {
-    "api": (
+    "fitting.facade": (
         "Fit",
         "fit",
         "load_fit",
@@ -23,19 +23,19 @@ _ROOMS = {
         "save_data",
         "with_observed_start",
     ),
-    "inference": (
+    "inference.algorithm1": (
         "FitError",
         "TrainSettings",
         "log_weights",
         "train",
     ),
-    "likelihood": (
+    "inference.likelihood": (
         "Likelihood",
         "given_noise",
         "inferred_noise",
         "noise_from_replicates",
     ),
-    "mle": (
+    "inference.point_fit": (
         "fit_mle",
         "laplace_reference",
         "population_reference",
@@ -51,7 +51,7 @@ _ROOMS = {
         "neural_ode",
         "tensor_law",
     ),
-    "partition": ("Partition",),
+    "inference.partition": ("Partition",),
     "posteriors": (
         "AbstractPosterior",
         "Empirical",
@@ -61,13 +61,13 @@ _ROOMS = {
         "langevin",
         "paper_langevin",
     ),
-    "predictive": ("predict",),
-    "priors": ("GaussianPrior",),
-    "problem": (
+    "inference.predictions": ("predict",),
+    "inference.priors": ("GaussianPrior",),
+    "inference.problem": (
         "Problem",
         "view",
     ),
-    "targets": (
+    "inference.targets": (
         "Population",
         "Posterior",
         "Tempered",

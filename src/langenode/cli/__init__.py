@@ -1,4 +1,8 @@
-"""The command: verbs to pipeline. It parses, prints and exits; no science here."""
+"""The command: it parses, prints and exits.
+
+Belongs here: verbs, options, tables on the screen, exit codes. Does not belong here: science, or anything that a Python
+user would miss.
+"""
 
 import errno
 import json
@@ -8,9 +12,9 @@ from typing import Any
 
 import typer
 
+from langenode.cli.exit_codes import EXIT_BUG, EXIT_FIT, EXIT_INPUT, EXIT_INTERRUPTED
 from langenode.cli.verbs import app
 
-EXIT_BUG, EXIT_INPUT, EXIT_FIT, EXIT_INTERRUPTED = 1, 2, 3, 130
 # What the file system may refuse, by whose doing it is not ours to guess: said in one line.
 DISK_ERRORS = {
     errno.ENOSPC: "the disk is full; free some space",
@@ -74,9 +78,9 @@ def _exit_code(error: Exception) -> int | None:
         return EXIT_INPUT
     from langenode.config import ConfigError
     from langenode.data import DataError
-    from langenode.fitfile import FitFileError
-    from langenode.inference import FitError
-    from langenode.runfolder import RunFolderError
+    from langenode.inference.algorithm1 import FitError
+    from langenode.storage.container import FitFileError
+    from langenode.storage.folder import RunFolderError
 
     if isinstance(error, FitError | FloatingPointError):
         return EXIT_FIT

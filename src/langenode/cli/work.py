@@ -66,16 +66,17 @@ def demonstrate(
 ) -> None:
     """Start or go on with a demonstration, up to the stage `last`."""
     _prepare_jax()
-    from langenode import choosing, pipeline
-    from langenode.progress import Reporter
-    from langenode.runfolder import RunFolder
+    from langenode.fitting import choose
+    from langenode.runs import stages
+    from langenode.runs.progress import Reporter
+    from langenode.storage.folder import RunFolder
 
     _refuse_unknown(experiment)
-    config = choosing.configure(experiment, choices)
+    config = choose.configure(experiment, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
     with RunFolder(folder).locked():  # before anything in it is touched
-        run = pipeline.open_run(folder, config, reporter, force=force)
+        run = stages.open_run(folder, config, reporter, force=force)
         _say_unused(config, choices, reporter)
         run.complete(last)
     _finish(folder, as_json=as_json)
@@ -96,9 +97,11 @@ def sweep_settings(
 ) -> None:
     """A grid of runs; every point's configuration is checked before the first begins."""
     _prepare_jax()
-    from langenode import cli, screen, sweep
-    from langenode.points import parse_values
-    from langenode.progress import Reporter
+    from langenode.cli import screen
+    from langenode.cli.exit_codes import EXIT_FIT
+    from langenode.runs import sweep
+    from langenode.runs.grid import parse_values
+    from langenode.runs.progress import Reporter
 
     _refuse_unknown(experiment)
     values = None if seeds is None else parse_values(seeds)
@@ -120,7 +123,7 @@ def sweep_settings(
             "see the column error of sweep.csv; the same command tries them again",
             file=sys.stderr,
         )
-        sys.exit(cli.EXIT_FIT)
+        sys.exit(EXIT_FIT)
 
 
 def _refuse_unknown(experiment: str) -> None:
@@ -136,11 +139,12 @@ def fit_own_data(
 ) -> None:
     """The whole road for a file of the user's own."""
     _prepare_jax()
-    from langenode import api, pipeline
-    from langenode.progress import Reporter
-    from langenode.runfolder import RunFolder
+    from langenode.fitting import facade
+    from langenode.runs import stages
+    from langenode.runs.progress import Reporter
+    from langenode.storage.folder import RunFolder
 
-    plan = api.plan_file(data, choices)
+    plan = facade.plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / data.resolve().stem if out is None else out
     facts = {
@@ -149,7 +153,7 @@ def fit_own_data(
         "choices": [choice._asdict() for choice in plan.choices],
     }
     with RunFolder(folder).locked():
-        run = pipeline.open_run(folder, plan.config, reporter, force=force, facts=facts)
+        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts)
         for role, reason in plan.reading.reasons.items():
             reporter.say(f"{role}: {reason}")
         for choice in plan.choices:
@@ -162,13 +166,13 @@ def fit_own_data(
 def do_stage(path: Path, stage: Any, *, force: bool, as_json: bool, verbose: bool) -> None:
     """One stage of a run, after the missing ones before it."""
     _prepare_jax()
-    from langenode import pipeline
-    from langenode.progress import Reporter
-    from langenode.runfolder import RunFolder
+    from langenode.runs import stages
+    from langenode.runs.progress import Reporter
+    from langenode.storage.folder import RunFolder
 
-    pipeline.existing_run(path, Reporter(quiet=True))  # a folder that is no run gets no lock file
+    stages.existing_run(path, Reporter(quiet=True))  # a folder that is no run gets no lock file
     with RunFolder(path).locked():
-        run = pipeline.existing_run(path, Reporter(verbose=verbose))
+        run = stages.existing_run(path, Reporter(verbose=verbose))
         if force and run.product(stage).exists():
             run.redo(stage)
         elif run.product(stage).exists():
@@ -190,11 +194,11 @@ def predict_new_data(
 ) -> None:
     """Bands for new data from a fit alone."""
     _prepare_jax()
-    from langenode import newdata
+    from langenode.runs import new_data
 
     path = fit / "fit.langenode" if fit.is_dir() else fit
     stem = Path(f"{data.resolve().stem}-bands") if out is None else out
-    written = newdata.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
+    written = new_data.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
     if as_json:
         _print_json(written)
     else:
@@ -228,10 +232,11 @@ def compare_methods(
 ) -> None:
     """A run for each method and seed, and what they look like side by side."""
     _prepare_jax()
-    from langenode import cli, screen
-    from langenode import methods as running
-    from langenode.points import parse_values
-    from langenode.progress import Reporter
+    from langenode.cli import screen
+    from langenode.cli.exit_codes import EXIT_FIT
+    from langenode.runs import methods as running
+    from langenode.runs.grid import parse_values
+    from langenode.runs.progress import Reporter
 
     _refuse_unknown(experiment)
     if any("method" in choice for choice in choices):
@@ -258,20 +263,21 @@ def compare_methods(
             "see the page or comparison.csv; the same command tries them again",
             file=sys.stderr,
         )
-        sys.exit(cli.EXIT_FIT)
+        sys.exit(EXIT_FIT)
 
 
 def compare_runs(runs: Sequence[Path], out: Path, *, force: bool, as_json: bool) -> None:
     """One table and one page for several runs."""
-    from langenode import comparison, comparisonpage, screen, sidebyside
-    from langenode.runfolder import RunFolder, write_text
+    from langenode.cli import screen
+    from langenode.reports import comparison, comparison_page, pictures
+    from langenode.storage.folder import RunFolder, write_text
 
     if out.exists() and not force:
         refuse(f"results are not overwritten; {out} is there already; use --force or another --out")
     folders = [RunFolder(path) for path in runs]
     found = comparison.compare_runs(folders)
-    pictures = sidebyside.pictures(found, folders).values()
-    write_text(out, comparisonpage.render_comparison(found, folders, pictures=list(pictures)))
+    drawn = pictures.pictures(found, folders).values()
+    write_text(out, comparison_page.render_comparison(found, folders, pictures=list(drawn)))
     if as_json:
         _print_json(found | {"page": str(out)})
     else:
@@ -284,13 +290,14 @@ def compare_runs(runs: Sequence[Path], out: Path, *, force: bool, as_json: bool)
 
 def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_json: bool) -> None:
     """What is in a user's file, what would be done with it, and a starting configuration."""
-    from langenode import api, screen
+    from langenode.cli import screen
     from langenode.data import DataError, summarise
     from langenode.experiments.starter import starter_toml
-    from langenode.runfolder import write_text
+    from langenode.fitting import facade
+    from langenode.storage.folder import write_text
 
     try:
-        plan = api.plan_file(data, [{"data": named}])
+        plan = facade.plan_file(data, [{"data": named}])
     except DataError as error:
         if error.facts and not as_json:
             screen.print_facts(error.facts)
@@ -322,9 +329,8 @@ def _prepare_jax() -> None:
 
 def _finish(path: Path, *, as_json: bool) -> None:
     """Show what a run has so far."""
-    from langenode import screen
-    from langenode.comparison import read_metrics
-    from langenode.runfolder import RunFolder
+    from langenode.cli import screen
+    from langenode.storage.folder import RunFolder, read_metrics
 
     folder = RunFolder(path)
     found = read_metrics(folder) if folder.metrics.exists() else None
@@ -338,8 +344,8 @@ def _finish(path: Path, *, as_json: bool) -> None:
 
 
 def _say_unused(config: Any, choices: Iterable[dict[str, Any]], reporter: Any) -> None:
-    from langenode.choosing import unused_options
     from langenode.config import to_toml
+    from langenode.fitting.choose import unused_options
 
     for name, why in unused_options(config, choices):
         reporter.say(f"note: {name} has no effect with {why}")
@@ -348,7 +354,7 @@ def _say_unused(config: Any, choices: Iterable[dict[str, Any]], reporter: Any) -
 
 
 def _print_json(record: Any) -> None:
-    from langenode.runfolder import plain
+    from langenode.storage.folder import plain
 
     json.dump(plain(record), sys.stdout, indent=2, allow_nan=False)
     print()

@@ -2,13 +2,16 @@
 
 A `Dataset` says three things without which no target has a meaning: which trajectories are replicates of one
 *condition* (same times and inputs), which *unit* (specimen) each came from, and which cells were observed.
+
+Belongs here: data sets, reading a user's files, guessing columns, scaling. Does not belong here: models, and files that
+a run writes for itself (`storage`).
 """
 
 from langenode.data.checks import DataError
 from langenode.data.columns import Columns, Guess, guess_columns
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
-from langenode.data.fitness import check_fittable
+from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
@@ -18,6 +21,7 @@ from langenode.data.tables import Table
 from langenode.data.views import Batch, Cases, Replicates
 
 __all__ = [
+    "FEWEST_REPLICATES",
     "Batch",
     "Cases",
     "Columns",
@@ -32,6 +36,7 @@ __all__ = [
     "check_fittable",
     "from_first_complete_row",
     "guess_columns",
+    "has_replicates",
     "load_data",
     "read_data",
     "refine",

@@ -7,6 +7,9 @@ from langenode.data.dataset import Dataset
 
 _PARTS = 3
 
+# A population needs several members; with fewer, one model and the noise about it are all that can be learned.
+FEWEST_REPLICATES = 5
+
 
 def check_fittable(data: Dataset) -> None:
     """Raise a `DataError` if there are too few trajectories or times, or an output that has nothing to learn."""
@@ -43,3 +46,8 @@ def _check_counts(data: Dataset, counts: np.ndarray, needed: str, least: int) ->
         raise DataError(
             f"a trajectory needs {needed}; {trajectory_name(data, int(few[0]))} has {found}{others}; drop it"
         )
+
+
+def has_replicates(data: Dataset) -> bool:
+    """Whether conditions have enough members to compare distributions of trajectories."""
+    return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_REPLICATES

@@ -1,4 +1,8 @@
-"""The demonstrations and a user's own data: a configuration, data, a model, metrics and figures each."""
+"""The demonstrations and a user's own data: a configuration, data, a model, metrics and figures for each.
+
+Belongs here: what one experiment does differently from the others. Does not belong here: stages that all share (`runs`)
+and figures that know no experiment (`plots`).
+"""
 
 from langenode.experiments import hyperelastic, ou, own, schlogl, viscoelastic
 from langenode.experiments.base import Companion, Drawing, Experiment, Results, Splits

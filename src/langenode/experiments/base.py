@@ -8,8 +8,8 @@ import numpy as np
 from langenode._types import PRNGKeyArray
 from langenode.config import DRAWN_METHODS, Config
 from langenode.data import Dataset
-from langenode.predictive import Rule
-from langenode.problem import Problem
+from langenode.inference.predictions import Rule
+from langenode.inference.problem import Problem
 
 
 class Splits(NamedTuple):

@@ -17,7 +17,7 @@ from langenode.config import Config, ConfigError, Count, Positive, Section
 from langenode.data import Dataset
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Results, Splits
-from langenode.mle import fitted_outputs
+from langenode.inference.point_fit import fitted_outputs
 from langenode.simulators import composite
 
 # Replicas drawn for one seed come from so many numbers: all of the default composite's are shipped.

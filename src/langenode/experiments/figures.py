@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from langenode import metrics as metrics_of
 from langenode.data import refine
 from langenode.experiments.base import Drawing, Results
-from langenode.predictive import observable, predict
+from langenode.inference.predictions import observable, predict
+from langenode.scores import metrics as metrics_of
 
 NUM_BAND_TIMES, NUM_BAND_SAMPLES = 120, 512
 

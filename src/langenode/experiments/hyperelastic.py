@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
 from langenode.config import ModelConfig, Positive, TrainingConfig
 from langenode.experiments import composite
@@ -17,6 +16,7 @@ from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results
 from langenode.experiments.composite import CompositeConfig, CompositeData
 from langenode.models import NeuralODE, hyperelastic_potential
+from langenode.scores import metrics as metrics_of
 
 # The three ways, by the name of their companion's file: what is stochastic, and what becomes of the rest.
 VARIANTS = {"full": ("all", "fixed"), "fixed": ("last_layer", "fixed"), "refit": ("last_layer", "refit")}

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
-from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, Section, TrainingConfig
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits
 from langenode.models import MLP, NeuralODE, OnConcatenation, make_solver
+from langenode.scores import metrics as metrics_of
 from langenode.simulators import ou
 
 

@@ -13,11 +13,13 @@ from pydantic import Field
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, ConfigError, Count, ModelConfig, Section
 from langenode.data import (
+    FEWEST_REPLICATES,
     Columns,
     DataError,
     Dataset,
     check_fittable,
     from_first_complete_row,
+    has_replicates,
     read_data,
     separate_by_start,
     starts_agree,
@@ -28,8 +30,6 @@ from langenode.experiments.base import Drawing, Experiment, Results, Splits
 from langenode.models import NeuralODE, generic_model, make_solver
 
 NAME = "own"
-# A population's law needs several members; with fewer, one model and the noise about it are all that can be learned.
-FEWEST_REPLICATES = 5
 LARGEST_STEP = 0.02  # of the longest duration
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -94,11 +94,6 @@ class Plan(NamedTuple):
 def columns_of(config: OwnConfig) -> Columns:
     """The roles of columns that a configuration names."""
     return Columns(**{name: getattr(config.data, name) for name in Columns._fields})
-
-
-def has_replicates(data: Dataset) -> bool:
-    """Whether conditions have members enough to tell one law of trajectories from another."""
-    return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_REPLICATES
 
 
 def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:

@@ -12,14 +12,14 @@ import jax
 import numpy as np
 from pydantic import Field
 
-from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, ModelConfig, NoiseConfig, Section, TemperedConfig, TrainingConfig
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits
 from langenode.experiments.modes import increment_memory, mode_summary, valley
+from langenode.inference.predictions import predict
 from langenode.models import MLP, NeuralODE, NeuralSDE, OnConcatenation, PositiveOnConcatenation, make_solver
-from langenode.predictive import predict
+from langenode.scores import metrics as metrics_of
 from langenode.simulators import schlogl
 from langenode.simulators.master_equation import CountLaw, count_law
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import pydantic
 
-from langenode import metrics as metrics_of
 from langenode._types import PRNGKeyArray
 from langenode.config import Count, ModelConfig
 from langenode.experiments import composite
@@ -17,6 +16,7 @@ from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results
 from langenode.experiments.composite import CompositeConfig
 from langenode.models import InternalVariableLaw, TensorLaw, internal_variable_law, tensor_law
+from langenode.scores import metrics as metrics_of
 
 # The paper computes distance correlations over so many replicas.
 NUM_PAPER_SAMPLES = 50

@@ -1,4 +1,8 @@
-"""Models of evolving processes: `model(times, inputs, initial, key=None) -> outputs`."""
+"""Models of evolving processes: `model(times, inputs, initial, key=None) -> outputs`.
+
+Belongs here: networks, neural ODEs and SDEs, material laws with their mechanics, derivatives of trajectories. Does not
+belong here: what is believed about the weights (`inference`) or how they are distributed (`posteriors`).
+"""
 
 from langenode.models.generic import generic_model
 from langenode.models.linearised import Linearised

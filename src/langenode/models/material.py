@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.mechanics import (
+from langenode.models.mechanics import (
     MANDEL,
     Tensor,
     components,

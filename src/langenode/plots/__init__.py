@@ -1,4 +1,8 @@
-"""Arrays to Matplotlib figures. Nothing here computes a metric; densities are smoothed for the eye only."""
+"""Arrays to Matplotlib figures.
+
+Belongs here: what a figure looks like. Does not belong here: computing a metric; densities are smoothed for the eye
+only.
+"""
 
 from langenode.plots.general import (
     AnalyticLaw,

@@ -1,11 +1,14 @@
-"""Laws of the stochastic weights. They know weight vectors only: no ODE, no data, no files."""
+"""Distributions of the stochastic weights. They know weight vectors only: no ODE, no data, no files.
+
+Belongs here: distributions that are trained, stored draws, the density that samplers are given, weighted particles.
+Does not belong here: an algorithm that turns a density into draws (`samplers`), and training (`inference`).
+"""
 
 from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Draw, Reference, cast
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
 from langenode.posteriors.density import Density, Sampled
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
-from langenode.posteriors.guided import GuidedDraws, choose_eta, guided_langevin
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
 from langenode.posteriors.particles import Trust
 from langenode.posteriors.point import Point, point
@@ -18,7 +21,6 @@ __all__ = [
     "Draw",
     "Empirical",
     "Gaussian",
-    "GuidedDraws",
     "Langevin",
     "Point",
     "Reference",
@@ -26,10 +28,8 @@ __all__ = [
     "Trust",
     "bottleneck",
     "cast",
-    "choose_eta",
     "gaussian",
     "graded_grid",
-    "guided_langevin",
     "langevin",
     "paper_langevin",
     "point",

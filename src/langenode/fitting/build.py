@@ -1,0 +1,343 @@
+"""Where strings become objects: the parts of a problem, built from a configuration and the data."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import PRNGKeyArray
+from langenode.config import Config
+from langenode.data import Dataset, Scaling, refine
+from langenode.experiments import Experiment
+from langenode.inference import targets
+from langenode.inference.algorithm1 import Rate, TrainSettings
+from langenode.inference.calibration import noise_factor
+from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
+from langenode.inference.partition import Partition, Where
+from langenode.inference.point_fit import (
+    fit_mle,
+    fitted_outputs,
+    laplace_reference,
+    population_reference,
+    replicates_mean,
+    rms_error,
+)
+from langenode.inference.predictions import Rule
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem, Target, View, view
+from langenode.posteriors import (
+    AbstractPosterior,
+    Empirical,
+    Reference,
+    bottleneck,
+    cast,
+    gaussian,
+    langevin,
+    paper_langevin,
+    point,
+)
+
+
+class Streams(NamedTuple):
+    """Independent random keys of a run, one for each use, from its seed."""
+
+    data: PRNGKeyArray
+    model: PRNGKeyArray
+    sampler: PRNGKeyArray
+    training: PRNGKeyArray
+    prediction: PRNGKeyArray
+    evaluation: PRNGKeyArray
+
+    @classmethod
+    def of(cls, seed: int) -> "Streams":
+        """The keys of a seed."""
+        key = jax.random.key(seed)
+        return cls(*(jax.random.fold_in(key, number) for number in range(len(cls._fields))))
+
+
+class Prepared(NamedTuple):
+    """Data as training sees them: dimensionless, and on a grid that the integrator can follow."""
+
+    train: Dataset
+    validation: Dataset | None
+
+
+class PointChoice(NamedTuple):
+    """The candidate that was kept, its model at maximum likelihood, and all that were tried with their errors."""
+
+    name: str
+    config: Any
+    model: Any
+    tried: list[dict[str, Any]]
+
+
+# A later, less plain candidate must lower the validation error by this much to be kept.
+WORTHWHILE = 0.95
+
+
+def new_scaling(config: Config, train: Dataset) -> Scaling:
+    """From the training data alone. A start with as many numbers as outputs is one of the outputs, and scales so."""
+    if config.scaling == "none":
+        return Scaling.identity(train)
+    if config.scaling == "common":
+        return Scaling.common(train)
+    is_output = train.initial is not None and train.initial.shape[1] == train.num_outputs
+    return Scaling.standardise(train, initial_like_outputs=is_output)
+
+
+def prepare(config: Config, scaling: Scaling, train: Dataset, validation: Dataset | None) -> Prepared:
+    """Scale the data and cut long intervals."""
+
+    def one(data: Dataset) -> Dataset:
+        scaled = data.scaled(scaling)
+        step = config.model.largest_step
+        return scaled if step is None else refine(scaled, step).data
+
+    return Prepared(one(train), None if validation is None or not validation.num_trajectories else one(validation))
+
+
+def untrained(experiment: Experiment, config: Config) -> Any:
+    """The experiment's model before training, in the configured precision."""
+    model = experiment.build_model(config, Streams.of(config.seed).model)
+    return cast(model, jnp.dtype(config.precision))
+
+
+def choose_model(experiment: Experiment, config: Config, data: Prepared) -> PointChoice:
+    """Fit the candidates' models by maximum likelihood; keep the plainest whose validation error is good.
+
+    None is tried after one whose error is below the standard error of the replicates' means: no better one could show.
+    """
+    kept: PointChoice | None = None
+    tried, best = [], np.inf
+    judged = data.train if data.validation is None else data.validation
+    for name, candidate in experiment.candidates(config).items():
+        model = fit_point(candidate, untrained(experiment, candidate), data.train)
+        error = rms_error(model, judged)
+        tried.append({"name": name, "error": error})
+        if kept is None or error < WORTHWHILE * best:
+            kept, best = PointChoice(name, candidate, model, tried), error
+        if best < replicates_mean(judged).standard_error:
+            break
+    assert kept is not None
+    return kept
+
+
+def fit_point(config: Config, model: Any, train: Dataset) -> Any:
+    """The model at its maximum likelihood."""
+    options = config.mle
+    return fit_mle(
+        model,
+        train,
+        num_adam=options.num_adam,
+        num_lbfgs=options.num_lbfgs,
+        learning_rate=options.learning_rate,
+        penalty=options.penalty,
+    ).model
+
+
+def training_views(config: Config, problem: Problem, data: Prepared) -> tuple[View, View | None]:
+    """Training and validation data as the problem's target sees them."""
+    options: dict[str, Any] = {
+        "explained": config.population.explained,
+        "max_components": config.population.max_components,
+    }
+    dtype = jnp.dtype(config.precision)
+    train = view(problem, data.train, dtype, **options)
+    if data.validation is None or not _can_validate(problem):
+        return train, None
+    return train, view(problem, data.validation, dtype, **options)
+
+
+def _can_validate(problem: Problem) -> bool:
+    """Noise stored per trajectory does not carry over to other trajectories; populations need none."""
+    if isinstance(problem.target, targets.Population):
+        return True
+    return problem.likelihood is not None and problem.likelihood.sigma is None
+
+
+def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> np.ndarray:
+    """By how much predictions' noise must change, an output, where the configuration asks for it; else 1."""
+    if not config.noise.calibrate or config.target != "posterior" or data.validation is None:
+        return np.ones(data.train.num_outputs)
+    return noise_factor(
+        problem,
+        data.train,
+        data.validation,
+        config.predict.num_samples,
+        starts_at_reading=_starts_at_reading(config),
+        key=Streams.of(config.seed).evaluation,
+    )
+
+
+def _starts_at_reading(config: Config) -> bool:
+    """Replicas of a population start where members were read to start, so the noise is in there already."""
+    return config.noise.in_start and config.target == "posterior"
+
+
+def prediction_rule(config: Config, scaling: Scaling, noise_factor: np.ndarray) -> Rule:
+    """How a fit predicts."""
+    return Rule(scaling, config.model.largest_step, noise_factor, _starts_at_reading(config))
+
+
+def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Target:
+    """What is inferred. `num_observed` is the number of observed cells, for a temperature of `mean`."""
+    if config.target == "posterior":
+        return targets.Posterior()
+    if config.target == "tempered":
+        temperature = config.tempered.temperature
+        value = float(num_observed) if temperature == "mean" else temperature
+        return targets.Tempered(value, config.tempered.kl_weight)
+    options = config.population
+    weights = (options.kl_weight, options.moment_weight)
+    return targets.Population(
+        options.loss, *weights, joint, options.transition_weight, options.saturation, options.power
+    )
+
+
+def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Likelihood:
+    """The observation noise of scaled data; the configuration gives it in the data's own units."""
+    options = config.noise
+    if options.kind == "given":
+        assert options.sigma is not None  # the configuration has checked it
+        noise = given_noise(options.sigma / scaling.output_scale, data)
+    elif options.kind == "inferred":
+        noise = inferred_noise()
+    else:
+        noise = noise_from_replicates(data, fitted_outputs(model, data), num_modes=options.num_modes, seed=config.seed)
+    if options.correlation_time is not None:
+        memory = jnp.asarray(options.correlation_time / scaling.time_scale)
+        noise = Likelihood(noise.sigma, noise.mode_weights, memory)
+    return noise
+
+
+def make_prior(config: Config, mle_weights: jax.Array) -> GaussianPrior:
+    """The prior of the stochastic weights."""
+    mean = mle_weights if config.prior.mean == "mle" else jnp.zeros_like(mle_weights)
+    return GaussianPrior(mean, jnp.full_like(mle_weights, config.prior.scale))
+
+
+def make_reference(
+    config: Config,
+    model: Any,
+    partition: Partition,
+    data: Dataset,
+    *,
+    prior: GaussianPrior,
+    likelihood: Likelihood,
+    target: Target,
+) -> Reference:
+    """The chain's law without control: the prior for `paper`, ridge steps or Laplace for our own."""
+    if config.method in ("paper", "bottleneck"):  # a bottleneck's chain has its reference in the latent space
+        return Reference(prior.mean, prior.scale)
+    if isinstance(target, targets.Population):
+        return population_reference(model, partition, data, prior)
+    return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
+
+
+def make_posterior(
+    config: Config, reference: Reference, start_weights: jax.Array, *, num_draws: int = 1, key: PRNGKeyArray
+) -> AbstractPosterior:
+    """The law that is trained; for a method that draws, a place for its draws."""
+    if config.is_drawn:
+        return Empirical(jnp.broadcast_to(start_weights, (num_draws, len(start_weights))))
+    options = config.sampler
+    if config.method.startswith("gaussian-"):
+        covariance: Any = config.method.removeprefix("gaussian-")
+        return gaussian(reference, covariance, rank=options.rank, estimator=options.estimator, key=key)
+    if config.method == "paper":
+        return paper_langevin(
+            reference,
+            start_weights,
+            num_steps=options.num_steps,
+            pseudo_time_step=options.pseudo_time_step,
+            layers=options.layers,
+            start_variance=options.start_variance,
+            contraction=options.contraction,
+            diffusion=options.diffusion,
+            key=key,
+        )
+    layers = (32, 32) if options.layers is None else options.layers
+    if config.method == "bottleneck":
+        return bottleneck(
+            start_weights,
+            latent_dim=options.latent_dim,
+            num_steps=options.num_steps,
+            horizon=options.horizon,
+            layers=layers,
+            decoder_layers=options.decoder_layers,
+            key=key,
+        )
+    return langevin(
+        reference,
+        num_steps=options.num_steps,
+        horizon=options.horizon,
+        layers=layers,
+        grid=options.grid,
+        step_kind=options.step,
+        diffusion=options.diffusion,
+        noise=options.noise,
+        learn_start=options.learn_start,
+        estimator=options.estimator,
+        key=key,
+    )
+
+
+def _is_joint(data: Dataset) -> bool:
+    """Whether conditions can be compared together: units are crossed with them, and some unit appears in all."""
+    return data.has_crossed_units and bool(data.replicates().present.all(1).any())
+
+
+def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling, *, where: Where | None = None) -> Problem:
+    """The whole problem, from a model at its maximum likelihood and the training data, already scaled.
+
+    `where` chooses the stochastic weights in place of the configuration, by a function of the model.
+    """
+    partition = Partition.of(model, config.stochastic if where is None else where)
+    weights = partition.flatten(model)
+    prior = make_prior(config, weights)
+    likelihood = make_likelihood(config, model, data, scaling)
+    num_observed = int(data.mask.sum())
+    target = make_target(config, num_observed, joint=_is_joint(data))
+    if partition.dim == 0:
+        return Problem(model, partition, prior, likelihood, target, point(weights.dtype))
+    reference = Reference(weights, jnp.ones_like(weights))
+    if not config.is_drawn:
+        reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
+    posterior = make_posterior(config, reference, weights, key=Streams.of(config.seed).sampler)
+    return Problem(model, partition, prior, likelihood, target, posterior)
+
+
+def warn_of_scales(config: Config, data: Dataset) -> None:
+    """Warn where the data term and the KL are on different scales."""
+    num_observed = int(data.mask.sum())
+    target = make_target(config, num_observed)
+    if not isinstance(target, targets.Population):
+        targets.warn_of_mismatched_scales(target, num_observed)
+
+
+def train_settings(config: Config) -> TrainSettings:
+    """The settings of Algorithm 1."""
+    import optax
+
+    options = config.training
+    rate = optax.cosine_decay_schedule(options.learning_rate, options.num_updates, options.final_rate)
+    diffusion: Rate | None = None
+    if config.sampler.diffusion_start is not None:
+        diffusion = optax.linear_schedule(
+            config.sampler.diffusion_start, config.sampler.diffusion, options.num_updates // 2
+        )
+    return TrainSettings(
+        num_updates=options.num_updates,
+        num_samples=options.num_samples,
+        num_chunks=options.num_chunks,
+        batch_trajectories=options.batch_trajectories,
+        batch_conditions=options.batch_conditions,
+        learning_rate=rate,
+        diffusion=diffusion,
+        clip=options.clip,
+        average=options.average,
+        refit_rest=config.rest == "refit",
+        block=options.block,
+        patience=options.patience,
+    )

@@ -1,0 +1,228 @@
+"""The posterior of a problem in coordinates where its prior is N(0, I): what samplers that draw work on.
+
+Trajectories that differ in their outputs alone enter through their mean and their scatter about it, so that a thousand
+replicates cost as much as one.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float, Int, PRNGKeyArray
+from langenode.data import Batch, Dataset
+from langenode.inference.likelihood import Likelihood, standard_innovations
+from langenode.inference.partition import Partition
+from langenode.inference.point_fit import distinct_cases
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem
+from langenode.inference.targets import Population
+from langenode.models import Forwards
+from langenode.posteriors import Density, cast
+
+# With fewer cases than this all are taken: there is little to save.
+FEWEST_FOR_MINIBATCH = 16
+
+
+class WhitenedModel(eqx.Module):
+    """The model as a function of whitened weights."""
+
+    model: Any
+    partition: Partition
+    prior: GaussianPrior
+
+    def at(self, z: Float[Array, " dim"]) -> Any:
+        """The model at a whitened point."""
+        return self.partition.combine(self.model, self.prior.to_weights(z))
+
+    def error(self, z: Float[Array, " dim"], cases: Batch) -> Float[Array, "case time out"]:
+        """Observed minus predicted in all cases; zero where nothing was observed."""
+        outputs = jax.vmap(self.at(z))(cases.times, cases.inputs, cases.initial)
+        return jnp.where(cases.mask, cases.outputs - outputs, 0.0)
+
+
+class GivenNoise(eqx.Module):
+    """Independent Gaussian noise of known scale: the sum of squares of the replicates' weighted means."""
+
+    model: WhitenedModel
+    cases: Batch
+    seen: Int[Array, " cells"]  # the places of observed cells among all
+    root_precision: Float[Array, "case time out"]  # sqrt(sum of 1 / sigma^2) over replicates; zero where unobserved
+    constant: Float[Array, ""]  # what does not depend on the weights
+    temperature: float = eqx.field(static=True)
+
+    def residual(self, z: Float[Array, " dim"]) -> Float[Array, " cells"]:
+        """Standardised residuals; their half squares are all of the log-likelihood that depends on z."""
+        standard = jnp.ravel(self.root_precision * self.model.error(z, self.cases))
+        return standard[self.seen] / math.sqrt(self.temperature)
+
+    def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The tempered log-likelihood of all data."""
+        return self.constant / self.temperature - 0.5 * jnp.sum(self.residual(z) ** 2)
+
+    def minibatch(self, z: Float[Array, " dim"], chosen: Int[Array, " batch"]) -> Float[Array, ""]:
+        """The same estimated from some of the cases."""
+        standard = self.root_precision[chosen] * self.model.error(z, _take(self.cases, chosen))
+        share = len(chosen) / len(self.root_precision)
+        return (self.constant - 0.5 * jnp.sum(standard**2) / share) / self.temperature
+
+
+class InferredNoise(eqx.Module):
+    """Independent Gaussian noise whose scale is a weight of the model.
+
+    The residuals, which steer only, have the noise of the point fit, and for each output one more that pulls its log
+    scale there with its information, 2 a reading.
+    """
+
+    model: WhitenedModel
+    cases: Batch
+    seen: Int[Array, " cells"]  # the places of observed cells among all
+    num_replicates: Float[Array, "case time out"]  # zero where unobserved
+    scatter: Float[Array, "case time out"]  # sum of squares of the replicates about their mean
+    log_noise: Float[Array, " out"]  # of the point fit
+    temperature: float = eqx.field(static=True)
+
+    def residual(self, z: Float[Array, " dim"]) -> Float[Array, " residuals"]:
+        """Standardised residuals of outputs and of log noise scales."""
+        error = self.model.error(z, self.cases)
+        standard = jnp.sqrt(self.num_replicates) * error / jnp.exp(self.log_noise)
+        readings = self.num_replicates.sum((0, 1))
+        pull = jnp.sqrt(2.0 * readings) * (self.model.at(z).log_noise - self.log_noise)
+        return jnp.concatenate([jnp.ravel(standard)[self.seen], pull]) / math.sqrt(self.temperature)
+
+    def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The tempered log-likelihood of all data."""
+        return self._sum(z, self.cases, self.num_replicates, self.scatter) / self.temperature
+
+    def _sum(self, z: Array, cases: Batch, num_replicates: Array, scatter: Array) -> Float[Array, ""]:
+        log_noise = self.model.at(z).log_noise
+        squares = num_replicates * self.model.error(z, cases) ** 2 + scatter
+        log_scale = log_noise + 0.5 * math.log(2.0 * math.pi)
+        return -jnp.sum(0.5 * squares * jnp.exp(-2.0 * log_noise) + num_replicates * log_scale)
+
+    def minibatch(self, z: Float[Array, " dim"], chosen: Int[Array, " batch"]) -> Float[Array, ""]:
+        """The same estimated from some of the cases."""
+        total = self._sum(z, _take(self.cases, chosen), self.num_replicates[chosen], self.scatter[chosen])
+        return total * len(self.scatter) / (len(chosen) * self.temperature)
+
+
+class GeneralNoise(eqx.Module):
+    """Noise with several modes or with a memory, trajectory by trajectory.
+
+    With a memory the residuals are the innovations; with several modes, whose likelihood is no sum of squares, those of
+    the pooled scale: they steer only.
+    """
+
+    model: WhitenedModel
+    cases: Batch
+    likelihood: Likelihood
+    temperature: float = eqx.field(static=True)
+
+    def residual(self, z: Float[Array, " dim"]) -> Float[Array, " cells"]:
+        """Standardised residuals, decorrelated where the noise has a memory."""
+        noise, mask = self.likelihood, self.cases.mask
+        if noise.sigma is None:
+            sigma = jnp.exp(self.model.at(z).log_noise)
+        else:
+            sigma = 1.0 / jnp.sqrt(jnp.tensordot(noise.mode_weights, 1.0 / noise.sigma**2, 1))
+        sigma = jnp.where(mask, sigma, 1.0)
+        standard = self.model.error(z, self.cases) / sigma
+        if noise.correlation_time is not None:
+            found = standard_innovations(standard, mask, self.cases.times, noise.correlation_time)
+            standard = found.value / jnp.sqrt(found.variance)
+        return jnp.ravel(jnp.where(mask, standard, 0.0)) / math.sqrt(self.temperature)
+
+    def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """The tempered log-likelihood of all data."""
+        return self._trajectory_terms(z).sum() / self.temperature
+
+    def _trajectory_terms(self, z: Float[Array, " dim"]) -> Float[Array, " case"]:
+        predictions = (self.cases.outputs - self.model.error(z, self.cases))[None]
+        log_noise = self.model.at(z).log_noise[None] if self.likelihood.sigma is None else None
+        return self.likelihood.log_density(
+            predictions, self.cases.outputs, self.cases.mask, self.cases.times, log_noise
+        )[0]
+
+    def minibatch(self, z: Float[Array, " dim"], chosen: Int[Array, " batch"]) -> Float[Array, ""]:
+        """The same estimated from some of the trajectories."""
+        part = GeneralNoise(self.model, _take(self.cases, chosen), self.likelihood.select(chosen), 1.0)
+        share = len(chosen) / len(self.cases.times)
+        return part._trajectory_terms(z).sum() / (share * self.temperature)
+
+
+DataTerm = GivenNoise | InferredNoise | GeneralNoise
+
+
+class _Minibatches(eqx.Module):
+    """Random cases, each as likely as another."""
+
+    term: DataTerm
+    size: int = eqx.field(static=True)
+
+    def __call__(self, z: Float[Array, " dim"], key: PRNGKeyArray) -> Float[Array, ""]:
+        num = len(self.term.cases.times)
+        return self.term.minibatch(z, jax.random.choice(key, num, (self.size,), replace=False))
+
+
+def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = None) -> Density:
+    """The posterior (or tempered posterior) of a problem given data, which are scaled, in whitened coordinates.
+
+    `prior.to_weights` leads back. `batch` is the number of cases in a mini-batch; by default a quarter of them, or all
+    where they are few.
+    """
+    if isinstance(problem.target, Population) or problem.likelihood is None:
+        raise ValueError(
+            "drawing from a posterior needs a likelihood; a population has none; use target='posterior', or a method "
+            "that is trained, such as langevin"
+        )
+    noise = cast(problem.likelihood, dtype)
+    model = cast(WhitenedModel(problem.model, problem.partition, problem.prior), dtype)
+    term = _data_term(model, noise, data, problem.target.temperature, dtype)
+    num = len(term.cases.times)
+    size = max(1, num // 4) if batch is None else min(batch, num)
+    minibatch = _Minibatches(term, size) if num >= FEWEST_FOR_MINIBATCH and size < num else None
+    return Density(term.log_likelihood, Forwards(term.residual), minibatch, problem.partition.dim, jnp.dtype(dtype))
+
+
+def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any) -> DataTerm:
+    if noise.correlation_time is not None or noise.mode_weights.shape[0] > 1:
+        return GeneralNoise(model, data.arrays(dtype), noise, temperature)
+    first, case = distinct_cases(data)
+    shape = (len(first), *data.outputs.shape[1:])
+    if noise.sigma is not None:
+        precision = np.where(data.mask, np.asarray(noise.sigma[0], float) ** -2.0, 0.0)
+        weight, mean, scatter = _pooled(data, case, precision, shape)
+        log_scales = np.log(np.asarray(noise.sigma[0], float)[data.mask]) + 0.5 * np.log(2.0 * np.pi)
+        constant = -0.5 * scatter.sum() - log_scales.sum()
+        cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
+        root = jnp.asarray(np.sqrt(weight), dtype)
+        return GivenNoise(model, cases, _seen(cases), root, jnp.asarray(constant, dtype), temperature)
+    weight, mean, scatter = _pooled(data, case, np.where(data.mask, 1.0, 0.0), shape)
+    cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
+    log_noise = model.model.log_noise
+    count, scatter = jnp.asarray(weight, dtype), jnp.asarray(scatter, dtype)
+    return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, temperature)
+
+
+def _pooled(
+    data: Dataset, case: np.ndarray, precision: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every case the sum of precisions, the weighted mean, and the weighted sum of squares about it."""
+    weight, total, scatter = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    outputs = np.where(data.mask, data.outputs, 0.0)
+    np.add.at(weight, case, precision)
+    np.add.at(total, case, precision * outputs)
+    mean = np.divide(total, weight, out=np.zeros(shape), where=weight > 0.0)
+    np.add.at(scatter, case, precision * (outputs - mean[case]) ** 2)
+    return weight, mean, scatter
+
+
+def _seen(cases: Batch) -> Int[Array, " cells"]:
+    return jnp.flatnonzero(cases.mask)
+
+
+def _take(cases: Batch, chosen: Array) -> Batch:
+    return jax.tree.map(lambda leaf: leaf[chosen], cases)

@@ -1,0 +1,166 @@
+"""What a fitted problem predicts: the model's outputs, and new observations of them with their noise."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float, PRNGKeyArray
+from langenode.data import Dataset, Scaling, refine
+from langenode.inference.problem import Problem, draw_members, simulate
+from langenode.inference.targets import Posterior
+from langenode.models import has_own_noise
+from langenode.posteriors import AbstractPosterior
+
+_compiled_simulate = eqx.filter_jit(simulate)
+_compiled_members = jax.jit(draw_members, static_argnums=2)
+
+
+class Rule(NamedTuple):
+    """What a fit's predictions need beside the problem.
+
+    `scaling` is that of the fit: it is applied to times, inputs and starts, and undone in the predictions. Intervals
+    longer than `largest_step` (in scaled time) are cut for the integrator. The noise of new observations is
+    `noise_factor` (a number an output, or one for all) times that of the fit; so is the noise of a trajectory's start
+    where it `starts_at_reading`.
+    """
+
+    scaling: Scaling | None = None
+    largest_step: float | None = None
+    noise_factor: Float[np.ndarray, " out"] | float = 1.0
+    starts_at_reading: bool = False
+
+    def unscaled_noise(self, scales: Float[np.ndarray, "sample out"]) -> Float[np.ndarray, "sample out"]:
+        """Standard deviations of new observations in the data's own units, from the fit's."""
+        scales = np.asarray(self.noise_factor) * scales
+        return scales if self.scaling is None else self.scaling.unscale_spread(scales)
+
+
+PLAIN = Rule()
+
+
+class Prediction(NamedTuple):
+    """The model's outputs in the data's own units, and the weights that made them."""
+
+    outputs: Float[np.ndarray, "sample condition time out"]
+    weights: Float[Array, "sample dim"]
+
+
+@eqx.filter_jit
+def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
+    """Draws of the stochastic weights, compiled."""
+    return posterior.sample(num_samples, key=key)
+
+
+def weights_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    """The part of a prediction's key that its weights are drawn with."""
+    return jax.random.split(key)[0]
+
+
+def predict(
+    problem: Problem,
+    data: Dataset,
+    num_samples: int,
+    rule: Rule = PLAIN,
+    *,
+    key: PRNGKeyArray,
+    chunk: int = 1024,
+) -> Prediction:
+    """Predictions once a condition; a random start is drawn from the condition's."""
+    data = data if rule.scaling is None else data.scaled(rule.scaling)
+    rows = None
+    if rule.largest_step is not None:
+        data, rows = refine(data, rule.largest_step)
+    weights = sample_weights(problem.posterior, num_samples, key=weights_key(key))
+    key_start = jax.random.split(key)[1]
+    start = _starts(problem, data, weights, rule, key_start)
+    noise_keys = None
+    if has_own_noise(problem.model):
+        noise_keys = jax.random.split(jax.random.fold_in(key_start, 2), len(weights))
+    outputs = _simulated(problem, data, weights, start, noise_keys, chunk)
+    if rows is not None:
+        outputs = np.take_along_axis(outputs, rows[None, :, :, None], axis=2)
+    return Prediction(outputs if rule.scaling is None else rule.scaling.unscale_outputs(outputs), weights)
+
+
+def _starts(
+    problem: Problem, data: Dataset, weights: Array, rule: Rule, key: PRNGKeyArray
+) -> Float[Array, "sample condition known"] | None:
+    """Where every sample starts in every condition: at the start of a random member.
+
+    A reading is the true start plus noise. Nothing else being known of it, the truth is the reading plus noise.
+    """
+    replicates = data.replicates()
+    if replicates.initial is None:
+        return None
+    members = _compiled_members(key, jnp.asarray(replicates.present), len(weights))
+    start = jnp.asarray(replicates.initial, weights.dtype)[members, jnp.arange(members.shape[1])]
+    if not rule.starts_at_reading:
+        return start
+    scales = jnp.asarray(rule.noise_factor * noise_scales(problem, weights), start.dtype)
+    return start + scales[:, None, :] * jax.random.normal(jax.random.fold_in(key, 1), start.shape, start.dtype)
+
+
+def _simulated(
+    problem: Problem,
+    data: Dataset,
+    weights: Array,
+    start: Array | None,
+    noise_keys: Array | None,
+    chunk: int,
+) -> np.ndarray:
+    dtype, cases = weights.dtype, data.cases()
+    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    parts = [
+        _compiled_simulate(
+            problem.model,
+            problem.partition,
+            weights[i : i + chunk],
+            times,
+            inputs,
+            None if start is None else start[i : i + chunk],
+            None if noise_keys is None else noise_keys[i : i + chunk],
+        )
+        for i in range(0, len(weights), chunk)
+    ]
+    return np.concatenate(parts)
+
+
+def noise_scales(problem: Problem, weights: Float[Array, "sample dim"]) -> Float[np.ndarray, "sample out"]:
+    """The standard deviation of the observation noise under every draw, in the fit's units; zero where there is none.
+
+    Of noise stored for every trajectory and time, the rms.
+    """
+    likelihood = problem.likelihood
+    if likelihood is None:
+        return np.zeros((len(weights), 1))
+    if likelihood.sigma is None:
+        log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
+        return np.exp(np.asarray(log_noise, float))
+    mode_weights = np.asarray(likelihood.mode_weights, float)[:, None, None, None]
+    pooled = (mode_weights * np.asarray(likelihood.sigma, float) ** 2).sum(0).mean((0, 1))
+    return np.broadcast_to(np.sqrt(pooled), (len(weights), len(pooled)))
+
+
+def with_noise(
+    problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
+) -> Float[np.ndarray, "sample condition time out"]:
+    """Samples of new observations: the model's outputs plus noise."""
+    scales = rule.unscaled_noise(noise_scales(problem, prediction.weights))
+    outputs = np.asarray(prediction.outputs, float)
+    return outputs + scales[:, None, None, :] * rng.standard_normal(outputs.shape)
+
+
+def observable(
+    problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
+) -> Float[np.ndarray, "sample condition time out"]:
+    """The law that new data are compared with: with noise for a posterior, else the push-forward of the weights.
+
+    (A population's spread, and the sigma of a tempered fit, are between trajectories: the push-forward is meant to
+    have them already.)
+    """
+    if not isinstance(problem.target, Posterior):
+        return np.asarray(prediction.outputs, float)
+    return with_noise(problem, prediction, rule, rng=rng)

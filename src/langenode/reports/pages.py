@@ -1,0 +1,124 @@
+"""What pages share: the templates beside this file, values as text, and figures as data addresses.
+
+Nothing is computed here. The page carries its style and images, runs no script and loads nothing. Text from files is
+escaped.
+"""
+
+import base64
+import struct
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from langenode._version import __version__
+from langenode.storage.folder import RunFolder, read_json
+
+TEMPLATES = Path(__file__).parent / "templates"
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+# Figures are drawn at 150 dots to the inch, and a browser counts 96.
+SHOWN_SCALE = 96 / 150
+# Above this ratio of the sides a figure has panels in a row: no table fits beside it.
+WIDE = 2.2
+MAX_INLINE_VALUES = 4
+
+
+def render(template: str, **values: Any) -> str:
+    """A template with values; what it misses is an error."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(version=__version__, **values)
+
+
+def words_of_pages() -> dict[str, Any]:
+    """The words for options, files and numbers."""
+    return tomllib.loads((TEMPLATES / "words.toml").read_text(encoding="utf-8"))
+
+
+# Values as text
+
+
+def as_text(value: Any) -> str:
+    """A value in few characters; mappings and lists in one line."""
+    if value is None:
+        return "not available"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {as_text(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(f"[{as_text(item)}]" if isinstance(item, list | tuple) else as_text(item) for item in value)
+    return str(value)
+
+
+def as_cell(value: Any) -> dict[str, Any]:
+    """A table's cell; long lists are folded."""
+    if value is None:
+        return {"text": None, "summary": None}
+    is_long = isinstance(value, list) and (
+        len(value) > MAX_INLINE_VALUES or any(isinstance(item, list | dict) for item in value)
+    )
+    return {"text": as_text(value) or "none", "summary": f"{len(value)} values" if is_long else None}
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """A mapping, or an empty one in place of anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def level_of(level: str, words: Mapping[str, Any]) -> dict[str, Any]:
+    """A verdict's level and its word."""
+    return {"level": level, "word": words["level"].get(level, level)}
+
+
+# Figures
+
+
+def figures_of(folder: RunFolder) -> list[dict[str, Any]]:
+    """The figures in the order of their index; without an index, the images by name."""
+    index = read_json(folder.figures / "index.json", remedy=f"run: langenode evaluate {folder.path}")
+    if not isinstance(index, list):
+        images = sorted(folder.figures.glob("*.png")) if folder.figures.is_dir() else []
+        index = [{"name": path.stem, "file": path.name} for path in images]
+    return [_figure(folder, entry) for entry in index if isinstance(entry, Mapping)]
+
+
+def _figure(folder: RunFolder, entry: Mapping[str, Any]) -> dict[str, Any]:
+    name = str(entry.get("name") or entry.get("file") or "figure")
+    title = str(entry.get("title") or name.replace("_", " ").capitalize())
+    file = str(entry.get("file") or f"{name}.png")
+    numbers = [row for row in entry.get("numbers") or [] if isinstance(row, list) and len(row) == 2]
+    texts = {"name": name, "title": title, "label": title, "file": file, "caption": str(entry.get("caption") or "")}
+    return (
+        texts
+        | {"alt": str(entry.get("alt") or f"{title}."), "numbers": [(str(label), as_cell(x)) for label, x in numbers]}
+        | _image(folder.figures, file)
+    )
+
+
+def _image(root: Path, file: str) -> dict[str, Any]:
+    """A PNG below `root` as a data address, with the size it is shown at; an empty address where there is none."""
+    path = (root / file).resolve()
+    return shown_image(path.read_bytes() if path.is_relative_to(root.resolve()) and path.is_file() else b"")
+
+
+def shown_image(content: bytes) -> dict[str, Any]:
+    """The content of a PNG as a data address, with the size it is shown at; an empty address where it is none."""
+    if not content.startswith(PNG_SIGNATURE) or len(content) < 24:
+        return {"source": "", "width": 0, "height": 0, "wide": False}
+    width, height = struct.unpack(">II", content[16:24])
+    return {
+        "source": f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}",
+        "width": max(1, round(width * SHOWN_SCALE)),
+        "height": max(1, round(height * SHOWN_SCALE)),
+        "wide": width > WIDE * height,
+    }

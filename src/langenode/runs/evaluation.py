@@ -1,0 +1,207 @@
+"""The numbers of metrics.json that every experiment has: distances, scores, bands and importance diagnostics."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode.scores import floors
+from langenode.scores import metrics
+from langenode._types import PRNGKeyArray
+from langenode.fitting.build import Streams
+from langenode.data import Dataset
+from langenode.experiments import Results, Splits
+from langenode.data import has_replicates
+from langenode.inference.algorithm1 import FitError, log_weights
+from langenode.inference.likelihood import Likelihood
+from langenode.models import num_parameters
+from langenode.posteriors import cast
+from langenode.inference.predictions import Prediction, observable, predict, with_noise
+from langenode.inference.problem import Problem
+from langenode.inference.quadrature import integrate
+from langenode.inference.density import whiten
+
+MOST_CORRELATED = 16
+# Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
+LARGEST_ENERGY = 256
+
+
+def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
+    """What was asked, and W1, scores, coverage and moments of the weights; W1 is None where there are no replicates."""
+    config, splits = results.config, results.splits
+    found: dict[str, Any] = {
+        name: getattr(config, name) for name in ("experiment", "method", "target", "stochastic", "rest", "seed")
+    }
+    found["problem"] = _problem_size(results.problem, splits)
+    found |= _distances(results, keys)
+    found |= _held_out_scores(results)
+    factors = np.broadcast_to(results.rule.noise_factor, splits.train.num_outputs)
+    found["noise_factor"] = dict(zip(splits.train.output_names, factors, strict=True))
+    if results.weights.shape[1] == 0:
+        return found
+    found["weights"] = metrics.weight_moments(results.weights)
+    if results.weights.shape[1] > MOST_CORRELATED:
+        del found["weights"]["corr"]  # a matrix that nobody reads
+    return found
+
+
+def _distances(results: Results, keys: Streams) -> dict[str, Any]:
+    """W1 and energy distance where there are replicates. Where conditions are held out, `w1` is to those."""
+    splits = results.splits
+    found: dict[str, Any] = {"w1": None, "w1_held_out": None, "energy_distance": None}
+    if has_replicates(splits.test):
+        found["w1_held_out"] = _w1(results, splits.test, keys) | {"to": "test", "data": _data_w1(splits)}
+        found["energy_distance"] = _energy_distance(results)
+    if splits.train.num_conditions > 1 and found["w1_held_out"]:
+        found["w1"] = found["w1_held_out"]
+    elif has_replicates(splits.train):
+        found["w1"] = _w1(results, splits.train, keys) | {"to": "training"}
+    return found
+
+
+def _energy_distance(results: Results) -> dict[str, Any] | None:
+    """Squared energy distance of whole trajectories to test data, at equal sizes, and its floor."""
+    replicates = results.splits.test.replicates()
+    num = len(replicates.outputs)
+    if num > LARGEST_ENERGY or not (replicates.mask == replicates.mask[:1]).all() or len(results.observable) < num:
+        return None
+    rng = np.random.default_rng(results.config.seed)
+    distances = []
+    for _ in range(results.config.predict.num_w1_draws):
+        pick = rng.permutation(len(results.observable))[:num]
+        samples = results.observable[pick]
+        distances.append(metrics.energy_distance(samples, replicates.outputs, mask=replicates.mask, fair=False))
+    floor = floors.energy_floor_from_data(replicates.outputs, num, mask=replicates.mask, rng=rng)
+    mean = float(np.median(distances))
+    return {"mean": mean, "floor": floor.median, "ratio": mean / floor.median, "num_samples": num}
+
+
+def _problem_size(problem: Problem, splits: Splits) -> dict[str, Any]:
+    parts = {
+        name: {"trajectories": part.num_trajectories, "conditions": part.num_conditions, "cells": int(part.mask.sum())}
+        for name, part in splits._asdict().items()
+    }
+    return {
+        "num_weights": num_parameters(problem.model),
+        "num_stochastic": problem.partition.dim,
+        "inputs": list(splits.train.input_names),
+        "outputs": list(splits.train.output_names),
+        "data": parts,
+    }
+
+
+def _data_w1(splits: Splits) -> float | None:
+    """The training data's own distance to test data: two samplings lie between a fit and held-out data, too."""
+    held_out, train = splits.test.replicates(), splits.train.replicates()
+    if not splits.train.is_complete or train.outputs.shape[1:] != held_out.outputs.shape[1:]:
+        return None
+    return float(np.nanmean(metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask)))
+
+
+def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
+    """W1 of the marginals to a data set: the median of several draws, and the floor of two such samples."""
+    replicates = data.replicates()
+    size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
+    rng = np.random.default_rng(results.config.seed)
+    distances = []
+    for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
+        prediction = predict(results.problem, data, size, results.rule, key=key)
+        samples = observable(results.problem, prediction, results.rule, rng=rng)
+        distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
+    means = [float(np.nanmean(d)) for d in distances]
+    rng = np.random.default_rng(results.config.seed)
+    floor = floors.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
+    return {
+        "mean": float(np.median(means)),
+        "floor": floor.median,
+        "ratio": float(np.median(means)) / floor.median,
+        "low": float(np.quantile(means, 0.1)),
+        "high": float(np.quantile(means, 0.9)),
+        "num_draws": num_draws,
+        "num_samples": size,
+        "per_time": _mean_per_time(np.stack(distances)),
+    }
+
+
+def _mean_per_time(distances: np.ndarray) -> np.ndarray:
+    """Mean over conditions and outputs, median over draws; NaN at times that nobody observed."""
+    seen = ~np.all(np.isnan(distances), axis=(0, 1, 3))
+    per_time = np.full(distances.shape[2], np.nan)
+    per_time[seen] = np.nanmedian(np.nanmean(distances[:, :, seen], axis=(1, 3)), axis=0)
+    return per_time
+
+
+def _held_out_scores(results: Results) -> dict[str, Any]:
+    """Scores of the predictive law on test trajectories; both bands where there is a likelihood."""
+    replicates = results.splits.test.replicates()
+    outputs, mask = replicates.outputs, replicates.mask
+    found: dict[str, Any] = {
+        "energy_score": metrics.energy_score(results.observable, outputs, mask=mask),
+        "crps": metrics.crps(results.observable, outputs, mask=mask),
+        "coverage": metrics.coverage(results.observable, outputs, mask=mask),
+    }
+    if results.config.target != "population":
+        prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
+        rng = np.random.default_rng(results.config.seed)
+        noisy = with_noise(results.problem, prediction, results.rule, rng=rng)
+        found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
+        found["coverage_noise"] = metrics.coverage(noisy, outputs, mask=mask)
+    return found
+
+
+def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Whether training had come to rest: what its last fifth still brought, relative to the loss's whole fall.
+
+    A change within the scatter of the loss itself counts for nothing.
+    """
+    losses = history["loss"][np.isfinite(history["loss"])]
+    if len(losses) < 20:
+        return {**counts, "loss_start": None, "loss_end": None, "late_change": None}
+    tenth = max(1, len(losses) // 10)
+    start, end = float(np.median(losses[:tenth])), float(np.median(losses[-tenth:]))
+    before, last = losses[-3 * tenth : -2 * tenth], losses[-tenth:]
+    change = float(np.median(before)) - end
+    error = 2.0 * np.sqrt((before.var() + last.var()) / tenth)
+    late = max(0.0, change) / max(abs(start - end), 1e-300) if abs(change) > error else 0.0
+    return {**counts, "loss_start": start, "loss_end": end, "late_change": min(late, 1.0)}
+
+
+def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
+    """The posterior of one or two weights by sums over a grid: what samplers of it should find. `train` is scaled."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    prior = cast(problem.prior, dtype)
+    start = prior.to_standard(problem.partition.flatten(problem.model))
+    found = integrate(whiten(problem, train, dtype), start)
+    spread = np.sqrt(np.diag(found.covariance))
+    moments: dict[str, Any] = {
+        "how": "quadrature",
+        "mean": np.asarray(prior.to_weights(jnp.asarray(found.mean)), float),
+        "std": np.asarray(prior.scale, float) * spread,
+    }
+    if len(spread) > 1:
+        moments["corr"] = float(found.covariance[0, 1] / np.prod(spread))
+    return moments | {"log_evidence": found.log_evidence, "log_evidence_error": found.error}
+
+
+def posterior_diagnostics(
+    problem: Problem, noise: Likelihood, train: Dataset, num_samples: int, *, key: PRNGKeyArray
+) -> dict[str, Any]:
+    """How wrong the sampler says it is: ELBO, log-evidence, relative ESS, k-hat. `train` is scaled."""
+    full = Problem(problem.model, problem.partition, problem.prior, noise, problem.target, problem.posterior)
+    logs = np.asarray(log_weights(full, train, num_samples, key=key)[1], float)
+    if not np.isfinite(logs.max()):
+        raise FitError(
+            "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "
+            "scale the data"
+        )
+    evidence = metrics.log_evidence(logs)
+    return {
+        "elbo": float(logs.mean()),
+        "elbo_se": float(logs.std() / np.sqrt(len(logs))),
+        "log_evidence": evidence.value,
+        "log_evidence_se": evidence.standard_error,
+        "relative_ess": metrics.relative_ess(logs),
+        "k_hat": metrics.k_hat(logs),
+    }

@@ -1,0 +1,327 @@
+"""Metrics of predictions against data.
+
+Everything here is evaluation on the host: NumPy in, NumPy out, 64-bit inside. Predictions are
+`(sample, condition, time, out)`, data are replicates `(member, condition, time, out)` with a mask of the same
+shape (False is missing; what the array holds there never matters). A *cell* is one (condition, time, out).
+Scores are fair: their expectation does not depend on how many samples were drawn. What judges the weights
+rather than the predictions is in `diagnostics`, and has its name here too.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from langenode._types import Bool, Float, Int
+from langenode.scores.diagnostics import (
+    DistanceCorrelation,
+    LogEvidence,
+    distance_correlation,
+    distance_correlation_matrix,
+    k_hat,
+    log_evidence,
+    relative_ess,
+    weight_moments,
+)
+
+__all__ = [
+    "DistanceCorrelation",
+    "LogEvidence",
+    "coverage",
+    "crps",
+    "distance_correlation",
+    "distance_correlation_matrix",
+    "energy_distance",
+    "energy_score",
+    "k_hat",
+    "log_evidence",
+    "relative_ess",
+    "rms_std",
+    "w1",
+    "w1_to_law",
+    "weight_moments",
+]
+
+_BLOCK = 2**22  # elements in a temporary: 32 MB, so that memory does not grow with the square of the samples
+
+
+def w1(
+    samples_a: Float[np.ndarray, "sample condition time out"],
+    samples_b: Float[np.ndarray, "member condition time out"],
+    *,
+    mask_b: Bool[np.ndarray, "member condition time out"] | None = None,
+    weights_a: Float[np.ndarray, " sample"] | None = None,
+) -> Float[np.ndarray, "condition time out"]:
+    """Exact Wasserstein-1 distance of the marginal laws in every cell; NaN where a cell has no data.
+
+    W1 = ∫ |F_a(x) - F_b(x)| dx with the empirical distribution functions; sizes may differ, members may be
+    missing, and the samples may carry importance weights.
+    """
+    a, b = cells_first(samples_a), cells_first(samples_b)
+    distance = np.full(len(a), np.nan)
+    if (mask_b is None or mask_b.all()) and weights_a is None and a.shape == b.shape:
+        for cells in blocks(len(a), a.shape[1]):
+            distance[cells] = np.abs(np.sort(a[cells]) - np.sort(b[cells])).mean(axis=1)
+        return distance.reshape(samples_a.shape[1:])
+    mass_a = _normalised(weights_a, a.shape[1])
+    present = cells_first(mask_like(samples_b, mask_b)) > 0
+    for cells in blocks(len(a), a.shape[1] + b.shape[1]):
+        count = present[cells].sum(axis=1, keepdims=True)
+        filled = np.where(present[cells], b[cells], a[cells, :1])  # within the range, so without any effect
+        values = np.concatenate([a[cells], filled], axis=1)
+        mass_b = present[cells] / np.maximum(count, 1)
+        mass = np.concatenate([np.broadcast_to(mass_a, a[cells].shape), -mass_b], axis=1)
+        distance[cells] = np.where(count[:, 0] > 0, area_between(values, mass), np.nan)
+    return distance.reshape(samples_a.shape[1:])
+
+
+def w1_to_law(
+    samples: Float[np.ndarray, "sample time"],
+    values: Float[np.ndarray, " value"] | Int[np.ndarray, " value"],
+    probabilities: Float[np.ndarray, "time value"],
+) -> Float[np.ndarray, " time"]:
+    """Exact Wasserstein-1 distance of samples to a known law on a grid of values, at every time."""
+    num, distance = len(samples), []
+    for column, law in zip(np.asarray(samples, float).T, probabilities, strict=True):
+        points = np.concatenate([column, values])[None]
+        mass = np.concatenate([np.full(num, 1.0 / num), -law / law.sum()])[None]
+        distance.append(area_between(points, mass)[0])
+    return np.array(distance)
+
+
+def energy_score(
+    samples: Float[np.ndarray, "sample condition time out"],
+    data: Float[np.ndarray, "member condition time out"],
+    *,
+    mask: Bool[np.ndarray, "member condition time out"] | None = None,
+) -> float:
+    """Fair energy score of whole trajectories, mean over members and conditions; lower is better.
+
+    ES = 1/R Σ_r ‖x_r - y‖ - 1/(2 R (R-1)) Σ_{r≠r'} ‖x_r - x_r'‖, the norm being the root mean square over the
+    (time, out) cells in which the member y is observed. Members without any observation are left out.
+    """
+    _need_two(len(samples))
+    scores, counts = [], []
+    for x, y, patterns, group in _conditions(samples, data, mask):
+        for index, cells in enumerate(patterns):
+            members = y[group == index]
+            if cells.any():
+                score = _mean_distance(x, members, cells) - 0.5 * _mean_self_distance(x, cells)
+                scores.append(score)
+                counts.append(len(members))
+    return float(np.average(scores, weights=counts)) if scores else float("nan")
+
+
+def energy_distance(
+    samples: Float[np.ndarray, "sample condition time out"],
+    data: Float[np.ndarray, "member condition time out"],
+    *,
+    mask: Bool[np.ndarray, "member condition time out"] | None = None,
+    fair: bool = True,
+) -> float:
+    """Squared energy distance of whole trajectories, mean over the pairs of members.
+
+    D² = 2 E‖X - Y‖ - E‖X - X'‖ - E‖Y - Y'‖; no root is taken. Fair: unbiased, with U-statistics (r≠r'), so it may be
+    slightly negative. Else the distance of the two empirical laws themselves, which is positive even for two samples of
+    one law, by (1/R + 1/n) E‖Y - Y'‖ on average: compare it with its floor. The norm is the root mean square over the
+    cells in which both members of a pair are observed. A condition needs two members. The cost grows with the square
+    of the number of distinct missing patterns.
+    """
+    _need_two(len(samples))
+    own_distance = _mean_self_distance if fair else (lambda rows, cells: _mean_distance(rows, rows, cells))
+    distances, counts = [], []
+    for x, y, patterns, group in _conditions(samples, data, mask):
+        for p in range(len(patterns)):
+            for q in range(p, len(patterns)):
+                cells, y_p, y_q = patterns[p] & patterns[q], y[group == p], y[group == q]
+                num_pairs = len(y_p) * (len(y_p) - fair) / 2 if p == q else len(y_p) * len(y_q)
+                if num_pairs == 0 or not cells.any():
+                    continue
+                within = own_distance(y_p, cells) if p == q else _mean_distance(y_p, y_q, cells)
+                cross = _mean_distance(x, y_p, cells) + _mean_distance(x, y_q, cells)
+                distances.append(cross - own_distance(x, cells) - within)
+                counts.append(num_pairs)
+    return float(np.average(distances, weights=counts)) if distances else float("nan")
+
+
+def crps(
+    samples: Float[np.ndarray, "sample condition time out"],
+    data: Float[np.ndarray, "member condition time out"],
+    *,
+    mask: Bool[np.ndarray, "member condition time out"] | None = None,
+    weights: Float[np.ndarray, " sample"] | None = None,
+) -> float:
+    """Fair continuous ranked probability score, mean over the observed cells; lower is better.
+
+    CRPS = Σ_r w_r |x_r - y| - Σ_{r≠r'} w_r w_r' |x_r - x_r'| / (2 (1 - Σ_r w_r²)); equal weights make
+    the divisor 2 R (R-1). By one sort a cell: Σ_{r≠r'} w w' |x - x'| = 2 ∫ F (1 - F) dx. NaN if one sample
+    has all the weight.
+    """
+    _need_two(len(samples))
+    x, y, present = cells_first(samples), cells_first(data), cells_first(mask_like(data, mask)) > 0
+    mass = _normalised(weights, len(samples))
+    unlike = 1.0 - np.sum(mass**2)
+    if unlike <= 0.0 or not present.any():
+        return float("nan")
+    total = 0.0
+    for cells in blocks(len(x), x.shape[1] + y.shape[1]):
+        centre = x[cells].mean(axis=1, keepdims=True)  # cumulated sums cancel: keep them small
+        seen = np.where(present[cells], y[cells] - centre, x[cells, :1] - centre)
+        error, spread = _absolute_error(x[cells] - centre, seen, mass)
+        total += (error - (spread / unlike)[:, None])[present[cells]].sum()
+    return float(total / present.sum())
+
+
+def coverage(
+    samples: Float[np.ndarray, "sample condition time out"],
+    data: Float[np.ndarray, "member condition time out"],
+    *,
+    levels: Sequence[int | float] = (50, 90, 95),
+    mask: Bool[np.ndarray, "member condition time out"] | None = None,
+    noise_scale: int | float | np.ndarray | None = None,
+    rng: np.random.Generator | None = None,
+    weights: Float[np.ndarray, " sample"] | None = None,
+) -> dict[str, float]:
+    """Fraction of the observed cells inside the central bands, by level in percent: `{"50": ..., "90": ...}`.
+
+    The band's ends are quantiles at rank p (R + 1) of the ordered samples: then data of the samples' own law
+    are covered at the nominal rate as long as p (R + 1) >= 1 (the rank p (R - 1) + 1 that NumPy defaults to
+    covers 91 % for 95 at R = 50). With `noise_scale`, a standard deviation that broadcasts to the samples,
+    Gaussian noise is added first: the predictive band.
+    """
+    if noise_scale is not None:
+        if rng is None:
+            raise ValueError("coverage with noise_scale draws noise; rng is None. Give a NumPy Generator.")
+        samples = samples + noise_scale * rng.standard_normal(samples.shape)
+    present = mask_like(data, mask)
+    tails = [0.5 - level / 200.0 for level in levels]
+    ends = _quantiles(samples, tails + [1.0 - tail for tail in tails], weights)
+    result = {}
+    for level, low, high in zip(levels, ends[: len(tails)], ends[len(tails) :], strict=True):
+        inside = (data >= low) & (data <= high)
+        result[f"{level:g}"] = float(inside[present].mean()) if present.any() else float("nan")
+    return result
+
+
+def rms_std(
+    data: Float[np.ndarray, "member condition time out"],
+    mask: Bool[np.ndarray, "member condition time out"] | None = None,
+) -> Float[np.ndarray, "condition out"]:
+    """Root mean square over time of the standard deviation between members, by condition and output.
+
+    sqrt(mean_t s_t²) with the unbiased variance s_t² over the members present (divisor n - 1); times with
+    fewer than two members are left out, NaN where none is left.
+    """
+    present = mask_like(data, mask)
+    count = present.sum(axis=0)
+    values = np.where(present, data, 0.0).astype(float)
+    deviation = np.where(present, values - values.sum(axis=0) / np.maximum(count, 1), 0.0)
+    variance = (deviation**2).sum(axis=0) / np.maximum(count - 1, 1)
+    usable = count >= 2
+    num_times = usable.sum(axis=1)
+    mean = np.where(usable, variance, 0.0).sum(axis=1) / np.maximum(num_times, 1)
+    return np.where(num_times > 0, np.sqrt(mean), np.nan)
+
+
+def cells_first(values: np.ndarray) -> np.ndarray:
+    """`(n, condition, time, out)` -> contiguous `(cell, n)` in 64-bit, so that sorting runs along memory."""
+    return np.ascontiguousarray(values.reshape(len(values), -1).T, dtype=float)
+
+
+def mask_like(data: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """The mask, or one that says that all is there."""
+    return np.ones(data.shape, dtype=bool) if mask is None else mask
+
+
+def blocks(num_rows: int, row_size: int) -> Iterator[slice]:
+    """Slices of rows whose temporaries stay within the block size."""
+    step = max(1, _BLOCK // max(row_size, 1))
+    return (slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step))
+
+
+def _normalised(weights: np.ndarray | None, num_samples: int) -> np.ndarray:
+    if weights is None:
+        return np.full(num_samples, 1.0 / num_samples)
+    if not (np.all(weights >= 0.0) and 0.0 < np.sum(weights) < np.inf):
+        raise ValueError("Importance weights must be non-negative with a finite, positive sum; take exp first.")
+    return np.asarray(weights, dtype=float) / np.sum(weights, dtype=float)
+
+
+def _need_two(num_samples: int) -> None:
+    if num_samples < 2:
+        raise ValueError(f"A fair score needs two samples or more; it got {num_samples}. Draw more.")
+
+
+def area_between(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    """∫ |Σ_{i: value_i <= x} mass_i| dx in every row: W1 for masses +1/n of one set and -1/m of the other."""
+    area = np.empty(len(values))
+    for rows in blocks(*values.shape):
+        order = np.argsort(values[rows], axis=1)
+        gaps = np.diff(np.take_along_axis(values[rows], order, axis=1), axis=1)
+        difference = np.cumsum(np.take_along_axis(mass[rows], order, axis=1), axis=1)[:, :-1]
+        area[rows] = np.sum(np.abs(difference) * gaps, axis=1)
+    return area
+
+
+def _conditions(
+    samples: np.ndarray, data: np.ndarray, mask: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Per condition: samples and data as rows, the distinct patterns of observed cells, whose is which."""
+    present = mask_like(data, mask)
+    for index in range(samples.shape[1]):
+        x = samples[:, index].reshape(len(samples), -1).astype(float)
+        y = data[:, index].reshape(len(data), -1).astype(float)
+        patterns, group = np.unique(present[:, index].reshape(y.shape), axis=0, return_inverse=True)
+        yield x, y, patterns, group.reshape(-1)
+
+
+def _mean_distance(x: np.ndarray, y: np.ndarray, cells: np.ndarray) -> float:
+    """Mean over all pairs of rows of the root mean square difference in the cells chosen."""
+    from scipy.spatial.distance import cdist
+
+    x, y = x[:, cells], y[:, cells]
+    total = sum(cdist(x[rows], y).sum() for rows in blocks(len(x), len(y)))
+    return float(total) / (len(x) * len(y) * np.sqrt(cells.sum()))
+
+
+def _mean_self_distance(x: np.ndarray, cells: np.ndarray) -> float:
+    """The same over the pairs of different rows of one set: the zero distances to oneself are not counted."""
+    return _mean_distance(x, x, cells) * len(x) / (len(x) - 1)
+
+
+def _absolute_error(x: np.ndarray, y: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ_r w_r |x_r - y| for every y, and ∫ F (1 - F) dx, in every row, from one sort of x and y together."""
+    values = np.concatenate([x, y], axis=1)
+    weight = np.concatenate([np.broadcast_to(mass, x.shape), np.zeros(y.shape)], axis=1)
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    weight = np.take_along_axis(weight, order, axis=1)
+    below, moment = np.cumsum(weight, axis=1), np.cumsum(weight * ordered, axis=1)
+    spread = np.sum((below * (1.0 - below))[:, :-1] * np.diff(ordered, axis=1), axis=1)
+    error = np.empty_like(values)
+    np.put_along_axis(error, order, ordered * (2.0 * below - 1.0) + moment[:, -1:] - 2.0 * moment, axis=1)
+    return error[:, x.shape[1] :], spread
+
+
+def _quantiles(samples: np.ndarray, probabilities: Sequence[float], weights: np.ndarray | None) -> list[np.ndarray]:
+    """Weighted quantiles over samples, linear between knots (n m_i + 1/2) / (n + 1).
+
+    m_i is the weight below a sample plus half its own and n = 1 / Σ w² the effective size: with equal weights
+    the knots are i / (R + 1). Beyond the outer knots the quantile is the extreme sample.
+    """
+    mass = _normalised(weights, len(samples))
+    values, mass = cells_first(samples[mass > 0.0]), mass[mass > 0.0]
+    effective = 1.0 / np.sum(mass**2)
+    result = np.empty((len(probabilities), len(values)))
+    for cells in blocks(*values.shape):
+        order = np.argsort(values[cells], axis=1)
+        ordered, weight = np.take_along_axis(values[cells], order, axis=1), mass[order]
+        knots = (effective * (np.cumsum(weight, axis=1) - 0.5 * weight) + 0.5) / (effective + 1.0)
+        for row, probability in zip(result, probabilities, strict=True):
+            right = np.sum(knots < probability, axis=1, keepdims=True)
+            pair = np.clip(np.concatenate([right - 1, right], axis=1), 0, ordered.shape[1] - 1)
+            (left_x, right_x), (left_p, right_p) = (
+                np.take_along_axis(table, pair, axis=1).T for table in (ordered, knots)
+            )
+            step = np.where(right_p > left_p, right_p - left_p, 1.0)
+            row[cells] = left_x + np.clip((probability - left_p) / step, 0.0, 1.0) * (right_x - left_x)
+    return [row.reshape(samples.shape[1:]) for row in result]
