@@ -15,7 +15,7 @@ import numpy as np
 
 from langenode.experiments import schlogl
 from langenode.experiments.modes import mode_summary, valley
-from langenode.fitting.build import Streams, fit_point, make_likelihood, new_scaling, prepare, untrained
+from langenode.fitting.build import Streams, fit_point, make_likelihood, prepare, untrained
 from langenode.fitting.choose import configure
 from langenode.inference.partition import Partition
 from langenode.inference.problem import simulate
@@ -48,8 +48,7 @@ def log_likelihoods(model, partition, likelihood, data, weights):
 def row(seed: int, scale: float) -> str:
     config = configure("schlogl", [{"method": "paper", "seed": seed}])
     splits = schlogl.simulate(config, Streams.of(seed).data)
-    scaling = new_scaling(config, splits.train)
-    data = prepare(config, scaling, splits.train, None).train
+    data, _, scaling = prepare(config, splits.train, None)
     model = fit_point(config, untrained(schlogl.EXPERIMENT, config), data)
     partition = Partition.of(model, "all")
     centre = partition.flatten(model)

@@ -138,13 +138,13 @@ model = ln.NeuralODE(
 options = {
     "model": {"largest_step": 1.0},  # minutes
     "mle": {"penalty": 1e-5},
-    "sampler": {"num_steps": 8, "estimator": "sticking"},
+    "langevin": {"num_steps": 8, "estimator": "sticking"},
     "training": {"num_updates": 500, "num_samples": 32},
 }
 if QUICK:
     options = {
         "mle": {"num_adam": 400, "num_lbfgs": 0, "learning_rate": 0.03},
-        "sampler": {"num_steps": 2, "layers": [8]},
+        "langevin": {"num_steps": 2, "layers": [8]},
         "training": {"num_updates": 10, "num_samples": 8},
         "predict": {"num_samples": 128},
     }

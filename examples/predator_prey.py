@@ -75,7 +75,7 @@ if QUICK:
     options = {
         "model": {"kind": "state", "largest_step": 0.05},
         "mle": {"num_adam": 300, "num_lbfgs": 0, "learning_rate": 0.03},
-        "sampler": {"num_steps": 2, "layers": [8]},
+        "langevin": {"num_steps": 2, "layers": [8]},
         "training": {"num_updates": 10, "num_samples": 8},
         "predict": {"num_samples": 128},
     }

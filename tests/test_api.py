@@ -21,7 +21,7 @@ QUICK = {
     "training": {"num_updates": 30, "num_samples": 8, "block": 10},
     "mle": {"num_adam": 30, "num_lbfgs": 10},
     "model": {"kind": "state", "layers": [4]},
-    "sampler": {"num_steps": 3, "layers": [4]},
+    "langevin": {"num_steps": 3, "layers": [4]},
     "predict": {"num_samples": 64},
 }
 
@@ -68,7 +68,7 @@ def test_the_best_kind_on_validation_data_is_kept_unless_a_plainer_one_is_nearly
     monkeypatch.setattr(build, "fit_point", lambda config, model, data: config.model.kind)
     monkeypatch.setattr(build, "untrained", lambda experiment, config: None)
     monkeypatch.setattr(build, "rms_error", lambda model, data: errors[model])
-    data = build.Prepared(relaxations(3), None)
+    data = build.Prepared(relaxations(3), None, ln.Scaling.identity(relaxations(3)))
     chosen = build.choose_model(own.EXPERIMENT, config, data)
     assert chosen.config.model.kind == "observation" and [one["error"] for one in chosen.tried] == [0.100, 0.097, 0.090]
 
@@ -104,7 +104,8 @@ def test_a_fit_is_one_file_and_predicts_the_same_without_data(generic, tmp_path)
     again = ln.load_fit(tmp_path / "law.langenode")
     for name in ("outputs", "observation_quantiles"):
         np.testing.assert_array_equal(again.predict(test)[name], fit.predict(test)[name])
-    np.testing.assert_array_equal(again.sample(5, seed=3), fit.sample(5, seed=3))
+    np.testing.assert_array_equal(again.flat_sample(5, seed=3), fit.flat_sample(5, seed=3))
+    assert again.sample(5, seed=3).identical(fit.sample(5, seed=3))
 
 
 def test_other_columns_than_those_fitted_are_refused(generic):
@@ -128,7 +129,7 @@ def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     fit, test = generic
     found = fit.to_arviz(test, num_samples=40)
     assert {"posterior", "posterior_predictive", "log_likelihood", "observed_data"} <= set(found.groups())
-    num_cells = int(test.mask.sum()) - 2  # one start a trajectory is known
+    num_cells = int(test.mask.sum()) - 2  # one start per trajectory is known
     assert found["log_likelihood"]["outputs"].shape == (1, 40, num_cells)
     # The likelihood takes the start of a trajectory as known.
     noise = fit.config.noise.model_copy(update={"in_start": False})
@@ -152,7 +153,7 @@ def test_arviz_compares_methods_on_their_training_data(generic):
 
     fit, _ = generic
     assert fit.train is not None
-    sizes = {"draws": {"num": 64}, "noise": {"calibrate": False}}
+    sizes = {"laplace": {"num": 64}, "noise": {"calibrate": False}}
     other = ln.fit(fit.train, method="laplace", seed=1, options={**QUICK, **sizes})
     found = {"langevin": fit.to_arviz(num_samples=64), "laplace": other.to_arviz(num_samples=64)}
     assert found["laplace"].posterior.attrs["method"] == "laplace"
@@ -162,9 +163,8 @@ def test_arviz_compares_methods_on_their_training_data(generic):
     az.plot_ppc(found["laplace"], num_pp_samples=8)
     plt.close("all")
     # A draw's log-likelihoods sum up to what the fit's own likelihood says, but for the constant of scaled outputs.
-    prepared = build.prepare(other.config, other.scaling, other.prepared(fit.train), None)
-    density = whiten(other.problem, prepared.train, float)
-    weights = other.sample(64)
+    density = whiten(other.problem, build.scaled(other.config, other.scaling, other.prepared(fit.train)), float)
+    weights = other.flat_sample(64)
     own_values = [float(density.log_likelihood(other.problem.prior.to_standard(w))) for w in jnp.asarray(weights)]
     sums = found["laplace"].log_likelihood["outputs"].sum("outputs_dim_0").to_numpy()[0]
     np.testing.assert_allclose(np.diff(sums), np.diff(own_values), rtol=1e-3, atol=1e-2)
@@ -193,7 +193,7 @@ def own_model():
 def user_fit():
     data = ln.with_observed_start(relaxations())
     options = {key: value for key, value in QUICK.items() if key != "model"}
-    options["draws"] = {"num": 64, "num_steps": 8, "most_steps": 8, "eta": 1.0, "fallback": "none"}
+    options["guided"] = {"num": 64, "num_steps": 8, "most_steps": 8, "eta": 1.0, "fallback": "none"}
     with pytest.warns(UserWarning, match="not to be trusted"):  # eight steps are too few, and it is said
         where = lambda m: (m.dynamics.network, m.log_noise)  # noqa: E731
         chosen = ln.fit(data, model=own_model(), stochastic=where, options=options)
@@ -242,5 +242,5 @@ def test_no_further_candidate_is_tried_where_replicates_could_not_show_it(monkey
     monkeypatch.setattr(build, "untrained", lambda experiment, config: None)
     for error, num in ((0.9 * expected, 1), (1.1 * expected, 3)):
         monkeypatch.setattr(build, "rms_error", lambda model, data, error=error: error)
-        chosen = build.choose_model(own.EXPERIMENT, config, build.Prepared(noisy, None))
+        chosen = build.choose_model(own.EXPERIMENT, config, build.Prepared(noisy, None, ln.Scaling.identity(noisy)))
         assert len(chosen.tried) == num and chosen.name == "state"

@@ -107,7 +107,7 @@ def fit_bytes():
     layer = {"target": "posterior", "data": {"inputs": ["force"], "outputs": ["x", "v"]}}
     sizes = {"kind": "state", "layers": [4], "num_inputs": 1, "num_outputs": 2, "num_known": 2}
     sampler = {"num_steps": 2, "layers": [4]}
-    config = configure("own", [layer, {"model": sizes, "sampler": sampler, "predict": {"num_samples": 4}}])
+    config = configure("own", [layer, {"model": sizes, "langevin": sampler, "predict": {"num_samples": 4}}])
     return _fit_bytes(config)
 
 
@@ -118,13 +118,12 @@ def _fit_bytes(config):
     outputs = np.random.default_rng(0).normal(size=(3, 3, 2))
     names = {"input_names": ("force",), "output_names": ("x", "v")}
     data = own.prepare(Dataset.from_arrays(times, outputs, inputs=outputs[..., :1], **names), config)
-    scaling = build.new_scaling(config, data)
-    prepared = build.prepare(config, scaling, data, None)
-    model = build.untrained(own.EXPERIMENT, config)
-    problem = build.assemble(config, model, prepared.train, scaling)
+    prepared = build.prepare(config, data, None)
+    problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared)
     columns = {"trajectory": "run", "time": "t", "inputs": ["force"], "outputs": ["x", "v"], "initial": []}
-    header = {"scaling": scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
-    return fit_file.fit_bytes(problem, config, header | {key: list(value) for key, value in names.items()})
+    header = {"scaling": prepared.scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
+    header |= {"training": {}, "diagnostics": {}} | {key: list(value) for key, value in names.items()}
+    return fit_file.fit_bytes(fit_file.portable(problem), config, header)
 
 
 # Tables

@@ -2,6 +2,8 @@
 
 # pyright: reportAttributeAccessIssue=false
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,9 @@ import pytest
 
 import langenode as ln
 from langenode.experiments import EXPERIMENTS
-from langenode.fitting import solve
+from langenode.fitting import methods
 from langenode.fitting.choose import MOST_GUIDED, configure, num_stochastic
-from langenode.fitting.facade import _user_experiment
+from langenode.fitting.plan import plan_model
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Sampled, Trust
 from test_methods import configured, fitted
@@ -36,12 +38,12 @@ CASES = [
 def test_the_rule(experiment, asked, method, stochastic):
     config = configure(experiment, [asked])
     assert (config.method, config.stochastic) == (method, stochastic)
-    assert config.draws.fallback == ("smc" if method == "guided" else "none")
+    assert config.guided.fallback == ("smc" if method == "guided" else "none")
 
 
 def test_a_method_that_is_named_is_kept_and_not_replaced():
     config = configure("ou", [{"target": "posterior", "method": "guided"}])
-    assert config.draws.fallback == "none"
+    assert config.guided.fallback == "none"
     assert configure("schlogl", [{"target": "posterior", "method": "guided"}]).method == "guided"
 
 
@@ -56,30 +58,29 @@ def test_a_users_model_is_judged_by_its_own_size():
     data = ln.Dataset.from_arrays(np.linspace(0, 1, 5), np.ones((4, 5, 1)), initial=np.ones((4, 1)))
     for layers, method in (((), "guided"), ((8, 8), "smc")):
         model = NeuralODE(OnConcatenation(MLP((1, *layers, 1), key=jax.random.key(0))), num_hidden=1)
-        _, config = _user_experiment(model, data, {"target": "posterior", "stochastic": "all"}, None)
+        _, config = plan_model(model, data, {"target": "posterior", "stochastic": "all"}, None)
         assert config.method == method
 
 
 def test_draws_that_are_not_trusted_are_replaced(monkeypatch):
     """And it is said: the record names both methods and why."""
 
-    def make(trust):
-        return lambda density, config, key: Sampled(
-            jnp.zeros((3, density.dim), density.dtype), jnp.zeros(3, density.dtype), {"log_evidence": 1.0}, trust
-        )
+    def giving(name, trust):
+        def draw(density, options, *, key, budget):
+            zeros = jnp.zeros((3, density.dim), density.dtype)
+            return Sampled(zeros, zeros[:, 0], {"log_evidence": 1.0}, trust)
 
-    monkeypatch.setattr(
-        solve,
-        "METHODS",
-        {"guided": make(Trust(False, "one ancestor survives")), "smc": make(Trust(True, "islands agree"))},
-    )
-    config = configured("ou", "guided")
-    assert config.draws.fallback == "none"
-    _, solved, *_ = fitted("ou", "guided")
-    assert solved.record["sampling"]["method"] == "guided" and not solved.record["sampling"]["is_trusted"]
-    assert "not to be trusted" in solve.warnings(solved.record["sampling"])[0]
-    _, solved, *_ = fitted("ou", "guided", fallback="smc")
-    record = solved.record["sampling"]
+        return dataclasses.replace(methods.find_drawn(name), draw=draw)
+
+    made = (giving("guided", Trust(False, "one ancestor survives")), giving("smc", Trust(True, "islands agree")))
+    registered = methods.methods() | {method.name: method for method in made}
+    monkeypatch.setattr(methods, "methods", lambda: registered)
+    assert configured("ou", "guided").guided.fallback == "none"
+    with pytest.warns(UserWarning, match="not to be trusted"):
+        record = fitted("ou", "guided")[0].diagnostics
+    assert record["method"] == "guided" and not record["is_trusted"]
+    with pytest.warns(UserWarning, match="took their place") as told:
+        record = fitted("ou", "guided", fallback="smc")[0].diagnostics
     assert (record["method"], record["replaced"]) == ("smc", "guided") and record["is_trusted"]
-    said = solve.warnings(record)
+    said = [str(warning.message) for warning in told]
     assert len(said) == 1 and "one ancestor survives" in said[0] and "smc" in said[0]

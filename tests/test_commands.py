@@ -25,7 +25,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from langenode.cli import main
 from langenode.config import parse_overrides, read_toml
-from langenode.fitting import facade
+from langenode.fitting.plan import plan_file
 from langenode.storage.folder import RunFolder
 
 VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check")
@@ -256,7 +256,7 @@ def test_what_is_done_is_left_alone_unless_forced(whole):
         assert json.loads(found.out)["metrics"]["experiment"] == "ou"
     for verb in ("run", "simulate"):
         found = done(verb, "ou", "--out", folder, "--json", *OU)
-        assert "going on with the run" in found.err and json.loads(found.out)["run"] == str(folder)
+        assert "resuming the run" in found.err and json.loads(found.out)["run"] == str(folder)
     assert contents(folder) == before
     done("report", folder, "--force")
     after = contents(folder)
@@ -275,12 +275,11 @@ def test_verbose_says_the_configuration_and_shows_tracebacks(whole):
 # A shell's background job has SIGINT ignored, and so have its children: this one must hear it.
 HELD = """
 import signal, sys
-from langenode.runs import progress
-from langenode.runs import watch
+from langenode.fitting import progress, solve
 from langenode.cli import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-watch.CHECKPOINT_SECONDS = 0.0
+solve.CHECKPOINT_SECONDS = 0.0
 update = progress.Reporter.update
 
 def held(self, state):
@@ -312,7 +311,7 @@ def test_an_interrupted_fit_goes_on_and_the_folder_is_locked_meanwhile(whole, tm
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "langenode: interrupted; the same command goes on where it was"
+    assert err.splitlines()[-1] == "langenode: interrupted; the same command resumes where it was"
     assert "Traceback" not in err
     assert (folder / "checkpoint.langenode").exists() and not (folder / ".lock").exists()
     again = done(*words)
@@ -334,7 +333,7 @@ def test_check_says_what_it_understood_and_its_file_is_the_defaults(own):
     assert lines and all("  # " in line for line in lines), "a value without a comment"
     with contextlib.chdir(folder):
         path = Path("readings.csv")
-        chosen, defaults = facade.plan_file(path, [read_toml(Path("config.toml"))]), facade.plan_file(path, [])
+        chosen, defaults = plan_file(path, [read_toml(Path("config.toml"))]), plan_file(path, [])
     assert chosen.config == defaults.config
     stored = read_toml(folder / "run" / "config.toml")
     assert stored["data"]["inputs"] == ["force"] and stored["training"]["num_updates"] == 20
@@ -513,18 +512,18 @@ def test_the_method_that_is_said_is_the_one_that_is_used(own):
 
 def test_scaling_can_be_switched_off_as_the_starting_configuration_says(tmp_path):
     frame().to_csv(tmp_path / "readings.csv", index=False)
-    plan = facade.plan_file(tmp_path / "readings.csv", [parse_overrides(["scaling=none"])])
+    plan = plan_file(tmp_path / "readings.csv", [parse_overrides(["scaling=none"])])
     assert plan.config.scaling == "none"
 
 
 def test_a_configuration_survives_its_run_folder(tmp_path):
     """What `existing_run` reads must be what was asked for, also where a default was switched off."""
     from langenode.fitting.choose import configure
-    from langenode.runs.progress import Reporter
+    from langenode.fitting.progress import Reporter
     from langenode.runs.stages import Run, existing_run
 
     quiet = Reporter(quiet=True)
-    for name, layer in (("paper", {"method": "paper"}), ("plain", {"sampler": {"layers": None}})):
+    for name, layer in (("paper", {"method": "paper"}), ("plain", {"langevin": {"grid": "uniform"}})):
         config = configure("ou", [layer])
         Run.start(tmp_path / name, config, quiet, force=False)
         assert existing_run(tmp_path / name, quiet).config == config

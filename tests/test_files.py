@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode.config import Config, ConfigError, merge, parse_overrides, read_toml, resolve, to_toml
+from langenode.config import Config, ConfigError, merge, parse_overrides, read_toml, to_toml
 from langenode.experiments.ou import OUConfig
-from langenode.fitting.choose import configure
+from langenode.experiments.own import OwnConfig
+from langenode.fitting.choose import configure, settle
 from langenode.posteriors import Reference, langevin
 from langenode.storage import container
 from langenode.storage.folder import RunFolder, RunFolderError, write_bytes, write_json
@@ -55,9 +56,8 @@ def test_a_resolved_configuration_survives_its_file(tmp_path):
     config = configure("ou", [{"method": "paper", "seed": 4, "model": {"layers": [8]}}])
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config))
-    again = resolve(OUConfig, read_toml(path))
-    assert again.model_dump(exclude={"sampler"}) == config.model_dump(exclude={"sampler"})
-    assert config.target == "tempered" and config.sampler.num_steps == 10_000
+    assert settle(OUConfig, read_toml(path)) == config
+    assert config.target == "tempered" and config.paper.num_steps == 10_000
 
 
 def test_unreadable_configuration_files(tmp_path):
@@ -162,10 +162,10 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path):
 
 def test_none_is_a_word_that_switches_off_what_can_be_switched_off():
     """TOML has no null; a word that is a choice of its own stays one."""
-    words = {"experiment": "ou", "scaling": "none", "sampler": {"layers": "none"}, "noise": {"sigma": "none"}}
-    config = resolve(Config, words)
-    assert config.scaling == "none" and config.sampler.layers is None and config.noise.sigma is None
-    assert 'layers = "none"' in to_toml(config) and "sigma" not in to_toml(config)
-    assert resolve(Config, tomllib.loads(to_toml(config))) == config
+    words = {"experiment": "own", "scaling": "none", "model": {"largest_step": "none"}, "noise": {"sigma": "none"}}
+    config = settle(OwnConfig, words)
+    assert config.scaling == "none" and config.model.largest_step is None and config.noise.sigma is None
+    assert 'largest_step = "none"' in to_toml(config) and "sigma" not in to_toml(config)
+    assert settle(OwnConfig, tomllib.loads(to_toml(config))) == config
     with pytest.raises(ConfigError):
-        resolve(Config, {"experiment": "ou", "sampler": {"num_steps": "none"}})
+        settle(OwnConfig, {"experiment": "own", "langevin": {"num_steps": "none"}})

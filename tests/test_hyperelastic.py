@@ -9,10 +9,12 @@ import jax
 import pytest
 
 from langenode.experiments import hyperelastic
-from langenode.fitting import build
+from langenode.fitting import build, methods
 from langenode.fitting.choose import configure
+from langenode.fitting.methods import Ingredients
 from langenode.inference.partition import Partition
 from langenode.models import num_parameters
+from langenode.posteriors import Reference
 from test_commands import compiled_once, done, options
 
 KEY = jax.random.key(0)
@@ -33,8 +35,8 @@ def test_the_papers_drift_has_the_papers_counts(way, dim, trained):
     partition = Partition.of(model, stochastic)
     weights = partition.flatten(model)
     prior = build.make_prior(config, weights)
-    reference = build.Reference(prior.mean, prior.scale)
-    posterior: Any = build.make_posterior(config, reference, weights, key=KEY)
+    ingredients = Ingredients(Reference(prior.mean, prior.scale), weights, KEY)
+    posterior: Any = methods.find_trained("paper").make(ingredients, config.options)
     assert partition.dim == dim and num_parameters(model) == 28
     others = 28 - dim if rest == "refit" else 0
     assert num_parameters(posterior.control) + others == trained
@@ -64,7 +66,7 @@ def environment(tmp_path_factory):
 CASES = {
     "default": [],
     "convex": ["--set", "model.convex=true", "--stochastic", "last_layer", "--rest", "refit"],
-    "paper": ["--method", "paper", "--set", "sampler.num_steps=5"],
+    "paper": ["--method", "paper", "--set", "paper.num_steps=5"],
 }
 
 

@@ -3,26 +3,26 @@
 # pyright: reportAttributeAccessIssue=false
 
 import functools
+import json
 
 import jax
 import numpy as np
 import pytest
 
-from langenode.cli import options
-from langenode.config import DRAWN_METHODS, TRAINED_METHODS, ConfigError
+from langenode.config import ConfigError
 from langenode.experiments import EXPERIMENTS
-from langenode.fitting import build, fit_file, solve
+from langenode.fitting import build, solve
 from langenode.fitting.choose import configure
-from langenode.inference.algorithm1 import train
-from langenode.inference.predictions import predict
+from langenode.fitting.facade import fit_of, load_fit
+from langenode.fitting.methods import methods
 
 # Compilation is what these tests cost: few weights, few times, few steps.
+SMALL_OPTIONS = {"num": 16, "num_steps": 3, "eta": 1.0, "num_chains": 4, "num_warmup": 20, "num_islands": 2}
+SMALL_OPTIONS |= {"num_iterations": 5, "num_members": 3, "layers": (4,)}
 SIZES = {
-    "draws": {"num": 16, "num_steps": 3, "eta": 1.0, "num_chains": 4, "num_warmup": 20, "num_islands": 2}
-    | {"num_iterations": 5, "num_members": 3},
     "training": {"num_updates": 2, "num_samples": 8, "block": 1},
-    "sampler": {"num_steps": 3, "layers": (4,)},
     "mle": {"num_adam": 5, "num_lbfgs": 2},
+    "predict": {"num_samples": 8, "num_weights": 16},
 }
 COMPOSITE = {"num_replicas": 8, "num_walks": 6, "num_tensions": 0, "num_steps": 4}
 DATA = {
@@ -37,21 +37,27 @@ MODEL = {
     "viscoelastic": {"law": "tensor"},  # of which all methods share the point fit; `paper` has another by default
     "own": {"kind": "state", "layers": (3,), "largest_step": 0.5},
 }
-METHODS = (*TRAINED_METHODS, *DRAWN_METHODS)
+DRAWN = [name for name, method in methods().items() if method.is_drawn]
 
 
 def cases():
     """All pairs; beyond the first experiment, most are for `make test-slow`."""
     for experiment in DATA:
-        for method in METHODS:
+        for method in methods():
             is_fast = experiment == "ou" or (experiment, method) in (("hyperelastic", "guided"), ("own", "laplace"))
             if method != "bottleneck":  # which serves populations only
                 yield pytest.param(experiment, method, marks=[] if is_fast else [pytest.mark.slow])
 
 
-def configured(experiment, method, target="posterior", fallback="none"):
+def small_options(method):
+    """Those of the small options that the method has."""
+    return {key: value for key, value in SMALL_OPTIONS.items() if key in methods()[method].options.model_fields}
+
+
+def configured(experiment, method, target="posterior", fallback=None):
     asked = {"method": method, "target": target, "data": DATA[experiment], "model": MODEL.get(experiment, {}), **SIZES}
-    return configure(experiment, [asked, {"draws": {"fallback": fallback}}])
+    told = {} if fallback is None else {method: {"fallback": fallback}}
+    return configure(experiment, [asked, {method: small_options(method), "smc": small_options("smc")}, told])
 
 
 @functools.cache
@@ -59,22 +65,18 @@ def point_fit(experiment):
     """Splits, and the model at its maximum likelihood: the same for all methods."""
     config, known = configured(experiment, "map"), EXPERIMENTS[experiment]
     splits = known.simulate(config, jax.random.key(1))
-    data = build.prepare(config, build.new_scaling(config, splits.train), splits.train, None)
+    data = build.prepare(config, splits.train, None)
     return splits, build.fit_point(config, build.untrained(known, config), data.train)
 
 
-def fitted(experiment, method, fallback="none"):
+def fitted(experiment, method, fallback=None):
+    """The fit, and data to predict."""
     config = configured(experiment, method, fallback=fallback)
     splits, model = point_fit(experiment)
-    scaling = build.new_scaling(config, splits.train)
-    data = build.prepare(config, scaling, splits.train, None)
-    problem = build.assemble(config, model, data.train, scaling)
-    key = build.Streams.of(config.seed).training
-    if config.is_drawn:
-        return config, fit_file.Solved.drawn(solve.draw(config, problem, data.train, key=key)), splits.test, scaling
-    view, _ = build.training_views(config, problem, data)
-    result = train(problem, view, build.train_settings(config), key=key)
-    return config, fit_file.Solved.trained(result, config.training.num_updates), splits.test, scaling
+    data = build.prepare(config, splits.train, None)
+    solved = solve.solve(config, model, data)
+    point = build.PointChoice("the model", config, model, [])
+    return fit_of(solved, point, data, train=splits.train, validation=None), splits.test
 
 
 @pytest.fixture(autouse=True)
@@ -86,32 +88,28 @@ def in_a_folder_with_a_table(tmp_path_factory, monkeypatch):
         (folder / "table.csv").write_text("\n".join(["id,t,x", *rows]) + "\n")
 
 
+@pytest.mark.filterwarnings("ignore:.*not to be trusted")  # so few draws and steps
 @pytest.mark.parametrize(("experiment", "method"), list(cases()))
 def test_every_method_serves_every_experiment(experiment, method, tmp_path):
     """Draws are finite, predictions too, and a file gives both back."""
-    config, solved, test, scaling = fitted(experiment, method)
-    rule = build.prediction_rule(config, scaling, np.ones(test.num_outputs))
-    outputs = predict(solved.problem, test, 8, rule, key=jax.random.key(2)).outputs
+    fit, test = fitted(experiment, method)
+    outputs = fit.predict_prepared(test)[0].outputs
     assert np.all(np.isfinite(outputs))
-    header = fit_file.fit_header(scaling, np.ones(test.num_outputs), test.input_names, test.output_names, {})
-    path = tmp_path / "fit.langenode"
-    path.write_bytes(fit_file.fit_bytes(solved.problem, config, header | solved.record))
-    again = fit_file.read_fit(path, config, build.untrained(EXPERIMENTS[experiment], config))
-    np.testing.assert_array_equal(outputs, predict(again, test, 8, rule, key=jax.random.key(2)).outputs)
-    assert again.partition.names == solved.problem.partition.names
-    if config.is_drawn:
-        record = solved.record["sampling"]
+    fit.save(tmp_path / "fit.langenode")
+    again = load_fit(tmp_path / "fit.langenode")
+    np.testing.assert_array_equal(outputs, again.predict_prepared(test)[0].outputs)
+    assert again.problem.partition.names == fit.problem.partition.names
+    assert again.diagnostics == json.loads(json.dumps(fit.diagnostics)) and again.training == fit.training
+    if fit.config.is_drawn:
+        record = fit.diagnostics
         assert record["method"] == method and record["num_draws"] >= 1
         assert isinstance(record["is_trusted"], bool) and record["reason"]
         assert record.get("num_evaluations", 1) >= 1
+    else:
+        assert fit.diagnostics.keys() >= {"elbo", "log_evidence", "relative_ess", "k_hat"}
 
 
-@pytest.mark.parametrize("method", DRAWN_METHODS)
+@pytest.mark.parametrize("method", DRAWN)
 def test_methods_that_draw_need_a_likelihood(method):
-    with pytest.raises(ConfigError, match=f"method {method} draws from a posterior.*use target='posterior'"):
+    with pytest.raises(ConfigError, match=f"method {method} serves posterior and tempered.*use target='posterior'"):
         configured("ou", method, target="population")
-
-
-def test_the_commands_methods_are_those_of_the_configuration():
-    assert (options.TRAINED, options.DRAWN) == (TRAINED_METHODS, DRAWN_METHODS)
-    assert set(solve.METHODS) == set(DRAWN_METHODS)

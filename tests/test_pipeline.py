@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from langenode.fitting import build, fit_file
 from langenode.fitting.choose import configure
+from langenode.fitting.facade import load_fit
+from langenode.fitting.progress import Reporter
 from langenode.inference.predictions import predict
-from langenode.runs.progress import Reporter
 from langenode.runs.stages import Run, open_run
 from langenode.storage import container
 from langenode.storage.folder import RunFolder
@@ -20,7 +20,7 @@ SMALL = {
     "data": {"num_trajectories": 24, "num_validation": 8, "num_test": 16, "num_times": 12},
     "training": {"num_updates": 40, "num_samples": 16, "block": 10},
     "mle": {"num_adam": 20, "num_lbfgs": 5},
-    "sampler": {"num_steps": 3, "layers": [4]},
+    "langevin": {"num_steps": 3, "layers": [4]},
     "predict": {"num_samples": 32, "num_weights": 64, "num_w1_draws": 3},
 }
 FILES = {
@@ -90,8 +90,7 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     alone = tmp_path / "alone.langenode"
     alone.write_bytes((path / "fit.langenode").read_bytes())
     run = Run(RunFolder(path), config, Reporter(quiet=True))
-    problem = fit_file.read_fit(alone, config, build.untrained(run.experiment, config))
-    outputs, weights = predict(problem, run.splits().test, 32, key=run.keys.prediction)
+    outputs, weights = predict(load_fit(alone).problem, run.splits().test, 32, key=run.keys.prediction)
     import xarray as xr
 
     with xr.open_dataset(path / "predictions.nc", engine="scipy") as stored:
@@ -114,7 +113,7 @@ def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
     with xr.open_dataset(run.folder.predictions, engine="scipy") as stored:
         mean, outputs = np.asarray(stored["mean"])[0, :, 0], np.asarray(stored["outputs"])
     assert np.abs(mean - test.outputs[:, :, 0].mean(0)).max() < 0.2 * np.ptp(test.outputs)
-    scaling = run.rule().scaling
+    scaling = run.fitted().rule.scaling
     assert scaling is not None
     assert scaling.output_scale[0] == pytest.approx(run.splits().train.outputs.std(), rel=1e-9)
     sigma = container.read_header(run.folder.fit)["noise_sigma"]
@@ -126,7 +125,7 @@ def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run
     path = population_run[0]
     before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir() if entry.name != ".lock"}
     again = langenode("run", "ou", "--out", str(path), "--seed", "3", *flags(SMALL))
-    assert again.returncode == 0 and "going on with" in again.stderr
+    assert again.returncode == 0 and "resuming the run" in again.stderr
     other = langenode("run", "ou", "--out", str(path), "--seed", "4", *flags(SMALL))
     assert other.returncode == 2 and "--force" in other.stderr and len(other.stderr.splitlines()) == 1
     assert before == {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir() if entry.name != ".lock"}
@@ -135,7 +134,7 @@ def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run
 def test_an_interrupted_fit_goes_on_and_ends_bit_for_bit_the_same(population_run, tmp_path, monkeypatch):
     path = population_run[0]
     config = configure("ou", [SMALL, {"seed": 3}])
-    monkeypatch.setattr("langenode.runs.watch.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("langenode.fitting.solve.CHECKPOINT_SECONDS", 0.0)
     run = open_run(tmp_path / "cut", config, Reporter(quiet=True), force=False)
     run.simulate()
 
@@ -157,7 +156,7 @@ def test_an_interrupted_fit_goes_on_and_ends_bit_for_bit_the_same(population_run
 @pytest.mark.parametrize("method", ["langevin", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank", "paper"])
 @pytest.mark.parametrize("target", ["population", "posterior", "tempered"])
 def test_every_method_serves_every_target(tmp_path, method, target):
-    settings = {**SMALL, "sampler": {"num_steps": 4}}
+    settings = {**SMALL, method: {"num_steps": 4} if method in ("langevin", "paper") else {}}
     done = langenode(
         "run", "ou", "--method", method, "--target", target, "--out", str(tmp_path / "r"), *flags(settings)
     )

@@ -28,7 +28,7 @@ def words(settings):
 def test_the_networks_have_the_papers_sizes():
     config = configure("schlogl", [{"method": "paper"}])
     assert num_parameters(schlogl.build_model(config, KEY)) == 321
-    assert config.sampler.layers == (101, 101) and config.sampler.diffusion_start == 2.0
+    assert config.paper.layers == (101, 101) and config.paper.diffusion_start == 2.0
     assert config.target == "tempered" and config.noise.num_modes == 2
     noisy = configure("schlogl", [{"model": {"noise": True}}])
     assert num_parameters(schlogl.build_model(noisy, KEY)) == 321 + 49
@@ -92,7 +92,7 @@ def environment(tmp_path_factory):
 CASES = {
     "bottleneck": [],
     "langevin": ["--method", "langevin"],
-    "paper": ["--method", "paper", "--set", "sampler.num_steps=5", "--set", "training.batch_trajectories=8"],
+    "paper": ["--method", "paper", "--set", "paper.num_steps=5", "--set", "training.batch_trajectories=8"],
     "diagonal": ["--method", "gaussian-diagonal"],
     "lowrank": ["--method", "gaussian-lowrank"],
     "sde": ["--set", "model.noise=true"],

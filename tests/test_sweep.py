@@ -164,14 +164,14 @@ def starts(begun: Path) -> dict[str, int]:
 
 
 def test_the_grid_is_every_combination_and_every_seed(begun, tmp_path):
-    words = ("--vary", "training.num_samples=32,64,512", "--vary", "sampler.num_steps=2,4", "--seeds", "1,2")
+    words = ("--vary", "training.num_samples=32,64,512", "--vary", "langevin.num_steps=2,4", "--seeds", "1,2")
     found = done("sweep", "ou", *words, "--out", tmp_path / "s", "--json")
     record = json.loads(found.out)
     expected = [(n, k, seed) for n in (32, 64, 512) for k in (2, 4) for seed in (1, 2)]
-    assert [(r["training.num_samples"], r["sampler.num_steps"], r["seed"]) for r in record["rows"]] == expected
+    assert [(r["training.num_samples"], r["langevin.num_steps"], r["seed"]) for r in record["rows"]] == expected
     assert record["points"] == [f"num_samples-{n}_num_steps-{k}_seed-{seed}" for n, k, seed in expected]
     rows = table(tmp_path / "s")
-    header = ["training.num_samples", "sampler.num_steps", "seed", "point", "crps", "w1.ratio", "threads", "error"]
+    header = ["training.num_samples", "langevin.num_steps", "seed", "point", "crps", "w1.ratio", "threads", "error"]
     assert list(rows[0]) == header
     assert [float(row["w1.ratio"]) for row in rows] == [n for n, _, _ in expected]
     assert record["complete"] and record["failed"] == {} and record["metric"] == "w1.ratio"
@@ -195,7 +195,7 @@ def test_an_interrupted_sweep_goes_on(begun, tmp_path):
         found = langenode(*words)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert found.code == 130 and found.err.splitlines()[-1].endswith("the same command goes on where it was")
+    assert found.code == 130 and found.err.splitlines()[-1].endswith("the same command resumes where it was")
     assert starts(begun) == {"seed-1": 1, "seed-9": 1}
     assert {path.name for path in folder.iterdir()} == {"seed-1", "seed-9", "logs", "sweep.json"}
     other = langenode(*words[:3], "1,9", "--out", folder)
@@ -347,12 +347,12 @@ def test_a_list_of_values(text, values):
 
 
 def test_the_words_of_a_point_are_its_configuration():
-    vary = sweep.parse_vary(["model.layers=[[],[8,4]]", "sampler.layers=[[4],[8]]", "noise.sigma=0.1,none"])
-    layers = [{"method": "langevin", "sampler": {"grid": "uniform"}, "prior": {"scale": 1e-5}}, {"rest": "refit"}]
+    vary = sweep.parse_vary(["model.layers=[[],[8,4]]", "langevin.layers=[[4],[8]]", "noise.sigma=0.1,none"])
+    layers = [{"method": "langevin", "langevin": {"grid": "uniform"}, "prior": {"scale": 1e-5}}, {"rest": "refit"}]
     plan = sweep.make_plan("ou", layers, vary, [1, 2])
     assert len(plan.points) == 16 and len({point.name for point in plan.points}) == 16
-    assert plan.points[0].name == "model.layers-empty_sampler.layers-4_sigma-0.1_seed-1"
-    assert plan.points[-1].name == "model.layers-8x4_sampler.layers-8_sigma-none_seed-2"
+    assert plan.points[0].name == "model.layers-empty_langevin.layers-4_sigma-0.1_seed-1"
+    assert plan.points[-1].name == "model.layers-8x4_langevin.layers-8_sigma-none_seed-2"
     for point in plan.points:
         assert configure("ou", [parse_overrides(point.settings)]) == point.config
         assert re.fullmatch(r"[\w.+-]+", point.name)
@@ -360,8 +360,8 @@ def test_the_words_of_a_point_are_its_configuration():
 
 
 def test_options_without_effect_are_said(begun, tmp_path):
-    found = done("sweep", "ou", "--vary", "sampler.rank=2,4", "--out", tmp_path / "s")
-    assert "note: sampler.rank has no effect with method langevin" in found.err
+    found = done("sweep", "ou", "--vary", "gaussian-lowrank.rank=2,4", "--out", tmp_path / "s")
+    assert "note: gaussian-lowrank.rank has no effect with method langevin" in found.err
 
 
 def test_an_empty_plan_is_refused():

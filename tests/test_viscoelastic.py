@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from langenode.experiments import viscoelastic
-from langenode.fitting import build
+from langenode.fitting import build, methods
 from langenode.fitting.choose import configure
+from langenode.fitting.methods import Ingredients
 from langenode.inference.partition import Partition
 from langenode.models import num_parameters
+from langenode.posteriors import Reference
 from test_commands import compiled_once, done, langenode, options
 
 KEY = jax.random.key(0)
@@ -34,7 +36,8 @@ def test_the_papers_law_and_drift_have_the_papers_counts():
     partition = Partition.of(model, config.stochastic)
     weights = partition.flatten(model)
     prior = build.make_prior(config, weights)
-    posterior: Any = build.make_posterior(config, build.Reference(prior.mean, prior.scale), weights, key=KEY)
+    ingredients = Ingredients(Reference(prior.mean, prior.scale), weights, KEY)
+    posterior: Any = methods.find_trained("paper").make(ingredients, config.options)
     assert (num_parameters(model), partition.dim, num_parameters(posterior.control)) == (1207, 119, 42840)
     assert config.rest == "refit" and config.target == "tempered"
 
@@ -77,7 +80,7 @@ CASES = {
     "default": ["--set", "model.correction=no"],
     "neural": ["--set", "model.correction=neural"],
     "paper law": ["--set", "model.law=paper"],
-    "paper": ["--method", "paper", "--set", "sampler.num_steps=5"],
+    "paper": ["--method", "paper", "--set", "paper.num_steps=5"],
 }
 
 

@@ -1,27 +1,23 @@
 """Configuration: strict TOML into frozen records, `a.b=value` overrides, and hints for misspelt keys.
 
 Layers are merged from general to particular (defaults, the experiment's, the method's and target's, the user's file,
-`--set`), and the result is checked once. Nothing else of Langenode is known here.
+`--set`), and the result is checked once. Nothing else of Langenode is known here: the methods, which `fitting` knows,
+bring their own records.
 """
 
 import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
 from pydantic import Field
 
-TrainedMethod = Literal["langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank"]
-DrawnMethod = Literal["guided", "nuts", "smc", "sgld", "svgd", "pathfinder", "laplace", "ensemble", "map"]
-Method = TrainedMethod | DrawnMethod
-TRAINED_METHODS: tuple[str, ...] = get_args(TrainedMethod)
-# They make draws of the weights from a likelihood, and train nothing.
-DRAWN_METHODS: tuple[str, ...] = get_args(DrawnMethod)
 TargetName = Literal["posterior", "tempered", "population"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 class ConfigError(ValueError):
@@ -29,9 +25,9 @@ class ConfigError(ValueError):
 
 
 class Section(pydantic.BaseModel):
-    """A frozen record that refuses unknown keys."""
+    """A frozen record that refuses unknown keys; the text below a key is its meaning."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -47,207 +43,183 @@ class Section(pydantic.BaseModel):
         return field is not None and type(None) in get_args(field.annotation)
 
 
+class TrainedOptions(Section):
+    """The options of a method that trains a distribution of the weights."""
+
+
+class DrawnOptions(Section):
+    """The options of a method that draws from a posterior and trains nothing."""
+
+
+MethodOptions = TrainedOptions | DrawnOptions
+
+
 class ModelConfig(Section):
-    """The networks and the integrator; intervals longer than `largest_step` (in scaled time) are cut."""
+    """The networks and the integrator."""
 
     layers: tuple[Count, ...] = (16, 16)
+    """widths of the hidden layers of each network"""
     activation: Literal["tanh", "softplus", "silu", "gelu", "relu", "elu", "sigmoid", "sin"] = "tanh"
+    """activation function of the hidden layers"""
     solver: Literal["heun", "adaptive", "stiff"] = "heun"
+    """integrator of the hidden state: fixed Heun steps, or an adaptive explicit or implicit solver"""
     substeps: Count = 1
+    """Heun steps per interval between two times"""
     input_rule: Literal["trapezoid", "paper"] = "trapezoid"
+    """inputs within a Heun step: at both ends (second order), or at the end only, as printed in the paper"""
     largest_step: Positive | None = None
+    """intervals longer than this, in scaled time, are subdivided"""
 
 
 class PriorConfig(Section):
-    """Normal prior of the stochastic weights: its mean (zero or the MLE) and its scale."""
+    """The normal prior of the stochastic weights."""
 
     mean: Literal["zero", "mle"] = "mle"
+    """centre of the prior: zero, or the maximum-likelihood weights"""
     scale: Positive = 1.0
+    """standard deviation of the prior"""
 
 
 class NoiseConfig(Section):
-    """Observation noise: from replicates, of a given sigma, or inferred with the weights.
-
-    `calibrate` changes the noise of predictions so that their 90 % bands hold 90 % of new trajectories' readings.
-    `in_start` says that the start of a trajectory is a reading, too, so predictions begin there with its noise.
-    """
+    """Observation noise."""
 
     kind: Literal["replicates", "given", "inferred"] = "replicates"
+    """where the noise scale comes from: replicates, noise.sigma, or inferred with the weights"""
     sigma: Positive | None = None
+    """standard deviation of given noise, in the data's own units"""
     num_modes: Count = 1
+    """modes of the mixture likelihood"""
     correlation_time: Positive | None = None
+    """decay time of correlated noise, in the data's own units; none for independent noise"""
     calibrate: bool = False
+    """rescale the predictive noise so that 90 % bands cover 90 % of new trajectories' readings"""
     in_start: bool = False
+    """the start of a trajectory is a reading too, so predictions start there with its noise"""
 
 
 class PopulationConfig(Section):
-    """The distance to the data's distribution, and the weight of the KL beside it.
-
-    `transition_weight` is that of the transition likelihood, for models with noise of their own. `saturation` makes
-    the quantile loss grow slowly beyond so many spreads, for data with several modes; `power` 2 takes its square.
-    """
+    """The distance to the distribution of the data, and the weight of the KL beside it."""
 
     loss: Literal["energy", "quantile", "log_mean_exp"] = "energy"
+    """the distance that is minimised"""
     kl_weight: Annotated[float, Field(ge=0)] = 1e-4
+    """weight of the KL beside the distance"""
     moment_weight: Annotated[float, Field(ge=0)] = 0.0
+    """weight of the squared error of the scores' mean and covariance, for the energy loss"""
     transition_weight: Annotated[float, Field(ge=0)] = 0.0
+    """weight of the transition likelihood, for models with process noise"""
     saturation: Positive | None = None
+    """distance, in spreads, beyond which the quantile loss grows slowly, for data with several modes"""
     power: Literal[1, 2] = 1
+    """1 for the distance of quantiles, 2 for its square"""
     explained: Annotated[float, Field(gt=0, le=1)] = 0.999
+    """fraction of the variance that the principal components of the energy loss explain"""
     max_components: Count = 16
+    """largest number of principal components"""
 
 
 class TemperedConfig(Section):
-    """The temperature: a number, or `mean` to average the log-likelihood over trajectories and times."""
+    """The tempered likelihood."""
 
     temperature: Positive | Literal["mean"] = "mean"
+    """divisor of the log-likelihood; mean averages over trajectories and times"""
     kl_weight: Annotated[float, Field(ge=0)] = 1.0
-
-
-class SamplerConfig(Section):
-    """The chain over the weights (and, for the Gaussian methods, the rank and the estimator)."""
-
-    num_steps: Count = 16
-    horizon: Positive = 3.0
-    layers: tuple[Count, ...] | None = (32, 32)
-    grid: Literal["graded", "uniform"] = "graded"
-    step: Literal["exact", "euler"] = "exact"
-    noise: Literal["full", "diagonal", "fixed"] = "full"
-    learn_start: bool = True
-    diffusion: Positive = 1.0
-    diffusion_start: Positive | None = None
-    estimator: Literal["reparametrised", "sticking", "log_variance"] = "reparametrised"
-    rank: Count = 4
-    latent_dim: Count = 4
-    decoder_layers: tuple[Count, ...] = (32, 32)
-    pseudo_time_step: Positive = 1e-3
-    start_variance: Positive = 1e-5
-    contraction: Positive = 1.0
-
-
-class DrawsConfig(Section):
-    """The methods that draw from a posterior and train nothing; each uses some of these (`langenode run --help`).
-
-    `guided`: paths of `num_steps` over `horizon`, doubled up to `most_steps` where few ancestors survive; `eta` is
-    chosen by a pilot where it is not set; paths are resampled
-    where the relative effective size falls below `resample_below`, and moved `num_moves` times at the end; `chunk`
-    paths at a time. A result that is not to be trusted is replaced by that of `fallback`. `batch` is the number of
-    cases in a mini-batch of `sgld`. `predictive` says whether draws of `laplace` go through the model or through its
-    linearisation at the mode.
-    """
-
-    num: Annotated[int, Field(ge=2)] = 1024
-    num_steps: Count = 64
-    most_steps: Count = 256
-    horizon: Positive = 0.25
-    eta: Annotated[float, Field(ge=0)] | None = None
-    resample_below: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    num_moves: Annotated[int, Field(ge=0)] = 0
-    chunk: Count | None = None
-    fallback: Literal["none", "smc"] = "none"
-    num_chains: Count = 32
-    num_warmup: Count = 300
-    num_islands: Count = 4
-    num_iterations: Count = 1000
-    num_members: Count = 64
-    batch: Count | None = None
-    predictive: Literal["sampled", "linearised"] = "linearised"
+    """weight of the KL; 2 gives the factor printed in the paper"""
 
 
 class MLEConfig(Section):
-    """The point estimate that training starts from."""
+    """The point estimate that everything starts from."""
 
     num_adam: Annotated[int, Field(ge=0)] = 500
+    """updates by Adam"""
     num_lbfgs: Annotated[int, Field(ge=0)] = 200
+    """updates by L-BFGS after that"""
     learning_rate: Positive = 1e-2
+    """of Adam, decaying by a cosine"""
     penalty: Annotated[float, Field(ge=0)] = 0.0
+    """weight of the squared weights in the loss"""
 
 
 class TrainingConfig(Section):
-    """Algorithm 1. The learning rate decays by a cosine to the fraction `final_rate` of itself."""
+    """Algorithm 1."""
 
     num_updates: Count = 1000
-    num_samples: Annotated[int, Field(ge=2)] = 256
+    """updates of the sampler"""
+    num_samples: AtLeastTwo = 256
+    """samples of the weights per update"""
     num_chunks: Count = 1
+    """parts in which the samples are evaluated, to save memory"""
     batch_trajectories: Count | None = None
+    """trajectories per update; none for all"""
     batch_conditions: Count | None = None
+    """conditions per update; none for all"""
     learning_rate: Positive = 5e-3
+    """of Adam, decaying by a cosine"""
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.02
+    """fraction of the learning rate that is left at the end"""
     clip: Positive = 1.0
+    """largest norm of the gradient of an update"""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """memory of the running average of the parameters"""
     block: Count = 50
+    """updates between two checks of validation score, progress and budget"""
     patience: Annotated[int, Field(ge=0)] = 0
+    """blocks without a better validation score before training stops; 0 never stops early"""
 
 
 class PredictConfig(Section):
-    """How many samples predictions and scores are made of."""
+    """Sizes of predictions and scores."""
 
-    num_samples: Annotated[int, Field(ge=2)] = 1024
-    num_weights: Annotated[int, Field(ge=2)] = 4096
+    num_samples: AtLeastTwo = 1024
+    """samples behind predictions and scores"""
+    num_weights: AtLeastTwo = 4096
+    """samples behind the moments of the weights and the importance diagnostics"""
     num_w1_draws: Count = 20
+    """draws behind the median W1"""
 
 
 class Config(Section):
-    """What a run was asked to do."""
+    """What a run was asked to do; the registry of methods adds one section per method, under its name."""
 
     experiment: str
-    method: Method = "langevin"
+    """the demonstration, or own for data of your own"""
+    method: str = "langevin"
+    """which sampler"""
     target: TargetName = "population"
+    """what is inferred: posterior (one true weight vector), population (every unit has its own), tempered"""
     stochastic: Literal["all", "last_layer", "none", "function"] = "all"  # a function comes from Python only
+    """which weights are uncertain"""
     rest: Literal["fixed", "refit"] = "fixed"
+    """the other weights: fixed at maximum likelihood, or trained with the sampler"""
     seed: Annotated[int, Field(ge=0)] = 0
-    budget: Positive | None = None  # seconds that the fit may take; what then is not done is said
+    """seed of all random numbers, and of the division of the data"""
+    budget: Positive | None = None
+    """seconds that the fit may take; what was left undone is reported"""
     precision: Literal["float32", "float64"] = "float32"
-    scaling: Literal["none", "standardise", "common"] = "standardise"  # common: one scale for all outputs
+    """precision of the arrays"""
+    scaling: Literal["none", "standardise", "common"] = "standardise"
+    """standardise every column, use one scale for all outputs (common), or none"""
     model: ModelConfig = ModelConfig()
     prior: PriorConfig = PriorConfig()
     noise: NoiseConfig = NoiseConfig()
     population: PopulationConfig = PopulationConfig()
     tempered: TemperedConfig = TemperedConfig()
-    sampler: SamplerConfig = SamplerConfig()
-    draws: DrawsConfig = DrawsConfig()
     mle: MLEConfig = MLEConfig()
     training: TrainingConfig = TrainingConfig()
     predict: PredictConfig = PredictConfig()
 
     @property
-    def is_drawn(self) -> bool:
-        """Whether the method makes draws, rather than training a law of the weights."""
-        return self.method in DRAWN_METHODS
+    def options(self) -> Any:
+        """The options of the method."""
+        return getattr(self, self.method)
 
     @property
-    def is_linearised(self) -> bool:
-        """Whether predictions are those of the model's linearisation at the mode."""
-        return self.method == "laplace" and self.draws.predictive == "linearised"
-
-    @pydantic.model_validator(mode="after")
-    def _can_be_drawn(self) -> "Config":
-        if self.is_drawn and self.target == "population":
-            raise ValueError(
-                f"method {self.method} draws from a posterior and needs a likelihood; got target='population', which "
-                "compares distributions; use target='posterior' or 'tempered', or a method that is trained: langevin, "
-                "bottleneck or gaussian-full"
-            )
-        if self.is_drawn and (self.rest == "refit" or self.stochastic == "none"):
-            raise ValueError(
-                f"method {self.method} draws the stochastic weights and leaves the others; got "
-                f"stochastic={self.stochastic!r} and rest={self.rest!r}; set rest='fixed', and stochastic='all' or "
-                "'last_layer'"
-            )
-        return self
+    def is_drawn(self) -> bool:
+        """Whether the method makes draws, rather than training a distribution of the weights."""
+        return isinstance(self.options, DrawnOptions)
 
     @pydantic.model_validator(mode="after")
     def _go_together(self) -> "Config":
-        if self.method == "bottleneck" and self.target != "population":
-            raise ValueError(
-                "a bottleneck's weights have no density, so it serves target='population' only; "
-                f"got target={self.target!r}; change the target, or use method 'langevin'"
-            )
-        if self.sampler.estimator == "log_variance" and (self.target == "population" or self.rest == "refit"):
-            raise ValueError(
-                "the log-variance estimator has no gradient for a population loss or for refitted weights; got "
-                f"target={self.target!r} and rest={self.rest!r}; use sampler.estimator='reparametrised'"
-            )
         if self.stochastic == "none" and (self.target != "population" or self.rest != "refit"):
             raise ValueError(
                 "without stochastic weights only the rest can be trained, on a population; got "
@@ -270,11 +242,8 @@ ConfigType = TypeVar("ConfigType", bound=Config)
 
 def resolve(kind: type[ConfigType], *layers: Mapping[str, Any]) -> ConfigType:
     """Merge layers, later ones winning, and check the result."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged = merge(merged, layer)
     try:
-        return kind.model_validate(merged)
+        return kind.model_validate(merge_all(layers))
     except pydantic.ValidationError as error:
         raise ConfigError(_first_problem(kind, error)) from None
 
@@ -285,6 +254,14 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def merge_all(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Nested mappings into one, later ones winning."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = merge(merged, layer)
     return merged
 
 
@@ -311,6 +288,8 @@ def _without_nulls(section: Section) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in section.model_dump(mode="json").items():
         inner = getattr(section, key)
+        if isinstance(inner, MethodOptions) and key != getattr(section, "method", key) and inner == type(inner)():
+            continue  # another method's, as they are by default
         if isinstance(inner, Section):
             kept[key] = _without_nulls(inner)
         elif value is not None:
@@ -351,6 +330,8 @@ def _first_problem(kind: type[Config], error: pydantic.ValidationError) -> str:
         return first["msg"].removeprefix("Value error, ")
     if first["type"] != "extra_forbidden":
         return f"{name}: {first['msg'].lower()}; got {first['input']!r}; change it"
+    if name in ("sampler", "draws") or location[0] in ("sampler", "draws"):
+        return f"options of a method stand in its own section; got {name}; write METHOD.KEY, e.g. langevin.num_steps"
     keys = _keys_at(kind, location[:-1])
     near = difflib.get_close_matches(location[-1], keys, n=1)
     hint = f"did you mean {'.'.join([*location[:-1], near[0]])}?" if near else f"known keys here: {', '.join(keys)}"

@@ -40,7 +40,7 @@ def main() -> None:
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        print("langenode: interrupted; the same command goes on where it was", file=sys.stderr)
+        print("langenode: interrupted; the same command resumes where it was", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
         code = _exit_code(error)

@@ -5,10 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-# Those of `config`, which is not imported for the sake of a help page.
-TRAINED = ("langevin", "bottleneck", "paper", "gaussian-full", "gaussian-diagonal", "gaussian-lowrank")
-DRAWN = ("guided", "nuts", "smc", "sgld", "svgd", "pathfinder", "laplace", "ensemble", "map")
-METHODS = (*TRAINED, *DRAWN)
+from langenode.experiments import DEMONSTRATIONS
+from langenode.fitting.methods import methods
 
 
 def _among(*words: str) -> Any:
@@ -22,7 +20,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: configuration, every block, tracebacks.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Method = Annotated[
-    str | None, typer.Option(help=f"Which sampler: {', '.join(METHODS)}.", autocompletion=_among(*METHODS))
+    str | None,
+    typer.Option(
+        help=f"Which sampler: {', '.join(methods())}; see langenode methods.", autocompletion=_among(*methods())
+    ),
 ]
 Target = Annotated[
     str | None,
@@ -57,18 +58,12 @@ Condition = Annotated[
 Unit = Annotated[str | None, typer.Option(help="Column of the specimen.", rich_help_panel=_COLUMNS)]
 
 
-def _experiment_names(incomplete: str) -> list[str]:
-    from langenode.experiments import DEMONSTRATIONS
-
-    return [name for name in DEMONSTRATIONS if name.startswith(incomplete)]
-
-
 ExperimentArgument = Annotated[
     str,
     typer.Argument(
         metavar="EXPERIMENT",
-        help="Which demonstration: ou, schlogl, hyperelastic or viscoelastic.",
-        autocompletion=_experiment_names,
+        help=f"Which demonstration: {', '.join(DEMONSTRATIONS)}.",
+        autocompletion=_among(*DEMONSTRATIONS),
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
@@ -76,15 +71,15 @@ Experiment = Annotated[
     str | None,
     typer.Option(
         metavar="EXPERIMENT",
-        help="Run methods on this demonstration: ou, schlogl, hyperelastic or viscoelastic.",
-        autocompletion=_experiment_names,
+        help=f"Run methods on this demonstration: {', '.join(DEMONSTRATIONS)}.",
+        autocompletion=_among(*DEMONSTRATIONS),
     ),
 ]
 Methods = Annotated[
     str | None,
     typer.Option(
         help="Which methods: all (but paper, which is slow), or langevin,nuts,... or all,paper.",
-        autocompletion=_among("all", *METHODS),
+        autocompletion=_among("all", *methods()),
     ),
 ]
 Budget = Annotated[str | None, typer.Option(help="Seconds that a fit may take: 60s, 2m or 90.", metavar="TIME")]

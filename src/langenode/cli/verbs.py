@@ -51,7 +51,7 @@ EPILOG = """
 
 `langenode predict runs/mine --data new.csv` — bands for new inputs or starts
 
-**Exit codes**: 0 done, 1 a bug of ours, 2 your input, 3 the fit failed, 130 interrupted (the same command goes on).
+**Exit codes**: 0 done, 1 a bug of ours, 2 your input, 3 the fit failed, 130 interrupted (the same command resumes).
 """
 
 app = typer.Typer(
@@ -233,7 +233,7 @@ def compare(
 
     RUN...: ranked by scores that no method was trained on. --experiment: a run for each method and seed on the same
     data, by default of the posterior, with distances to a reference, diagnostics and times. A method that fails does
-    not stop the others; the same command goes on with what is missing.
+    not stop the others; the same command resumes with what is missing.
     """
     chosen = work.layers(config, set_, target=target, stochastic=stochastic)
     if experiment is None:

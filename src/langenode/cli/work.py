@@ -67,8 +67,8 @@ def demonstrate(
     """Start or go on with a demonstration, up to the stage `last`."""
     _prepare_jax()
     from langenode.fitting import choose
+    from langenode.fitting.progress import Reporter
     from langenode.runs import stages
-    from langenode.runs.progress import Reporter
     from langenode.storage.folder import RunFolder
 
     _refuse_unknown(experiment)
@@ -99,9 +99,9 @@ def sweep_settings(
     _prepare_jax()
     from langenode.cli import screen
     from langenode.cli.exit_codes import EXIT_FIT
+    from langenode.fitting.progress import Reporter
     from langenode.runs import sweep
     from langenode.runs.grid import parse_values
-    from langenode.runs.progress import Reporter
 
     _refuse_unknown(experiment)
     values = None if seeds is None else parse_values(seeds)
@@ -139,12 +139,12 @@ def fit_own_data(
 ) -> None:
     """The whole road for a file of the user's own."""
     _prepare_jax()
-    from langenode.fitting import facade
+    from langenode.fitting.plan import plan_file
+    from langenode.fitting.progress import Reporter
     from langenode.runs import stages
-    from langenode.runs.progress import Reporter
     from langenode.storage.folder import RunFolder
 
-    plan = facade.plan_file(data, choices)
+    plan = plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / data.resolve().stem if out is None else out
     facts = {
@@ -153,7 +153,7 @@ def fit_own_data(
         "choices": [choice._asdict() for choice in plan.choices],
     }
     with RunFolder(folder).locked():
-        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts)
+        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts, splits=plan.splits)
         for role, reason in plan.reading.reasons.items():
             reporter.say(f"{role}: {reason}")
         for choice in plan.choices:
@@ -166,8 +166,8 @@ def fit_own_data(
 def do_stage(path: Path, stage: Any, *, force: bool, as_json: bool, verbose: bool) -> None:
     """One stage of a run, after the missing ones before it."""
     _prepare_jax()
+    from langenode.fitting.progress import Reporter
     from langenode.runs import stages
-    from langenode.runs.progress import Reporter
     from langenode.storage.folder import RunFolder
 
     stages.existing_run(path, Reporter(quiet=True))  # a folder that is no run gets no lock file
@@ -234,9 +234,9 @@ def compare_methods(
     _prepare_jax()
     from langenode.cli import screen
     from langenode.cli.exit_codes import EXIT_FIT
+    from langenode.fitting.progress import Reporter
     from langenode.runs import methods as running
     from langenode.runs.grid import parse_values
-    from langenode.runs.progress import Reporter
 
     _refuse_unknown(experiment)
     if any("method" in choice for choice in choices):
@@ -292,12 +292,12 @@ def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_
     """What is in a user's file, what would be done with it, and a starting configuration."""
     from langenode.cli import screen
     from langenode.data import DataError, summarise
-    from langenode.experiments.starter import starter_toml
-    from langenode.fitting import facade
+    from langenode.fitting.plan import plan_file
+    from langenode.fitting.starter import starter_toml
     from langenode.storage.folder import write_text
 
     try:
-        plan = facade.plan_file(data, [{"data": named}])
+        plan = plan_file(data, [{"data": named}])
     except DataError as error:
         if error.facts and not as_json:
             screen.print_facts(error.facts)

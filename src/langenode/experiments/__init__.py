@@ -2,14 +2,14 @@
 
 Belongs here: what one experiment does differently from the others. Does not belong here: stages that all share (`runs`)
 and figures that know no experiment (`plots`).
+
+An experiment is one file with one entry, `EXPERIMENT`, loaded when it is first used. Another package adds its own by an
+entry point of the group `langenode.experiments` whose object is an `Experiment`; its name is the entry point's.
 """
 
-from langenode.experiments import hyperelastic, ou, own, schlogl, viscoelastic
-from langenode.experiments.base import Companion, Drawing, Experiment, Results, Splits
+from langenode.experiments.registry import Registry
 
-DEMONSTRATIONS: dict[str, Experiment] = {
-    one.EXPERIMENT.name: one.EXPERIMENT for one in (ou, schlogl, hyperelastic, viscoelastic)
-}
-EXPERIMENTS: dict[str, Experiment] = {**DEMONSTRATIONS, own.EXPERIMENT.name: own.EXPERIMENT}
+DEMONSTRATIONS = Registry("ou", "schlogl", "hyperelastic", "viscoelastic", group="langenode.experiments")
+EXPERIMENTS = Registry(*DEMONSTRATIONS.built_in, "own", group="langenode.experiments")
 
-__all__ = ["DEMONSTRATIONS", "EXPERIMENTS", "Companion", "Drawing", "Experiment", "Results", "Splits"]
+__all__ = ["DEMONSTRATIONS", "EXPERIMENTS"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode._types import PRNGKeyArray
-from langenode.config import DRAWN_METHODS, Config
+from langenode.config import Config, merge
 from langenode.data import Dataset
 from langenode.inference.predictions import Rule
 from langenode.inference.problem import Problem
@@ -56,11 +56,18 @@ class Drawing(NamedTuple):
     numbers: Sequence[tuple[str, str]] = ()
 
 
-def population_unless_papers(method: str) -> str:
-    """All demonstrations mean a population; but the paper's method keeps its likelihood, and draws need one."""
-    if method in DRAWN_METHODS:
-        return "posterior"
-    return "tempered" if method == "paper" else "population"
+# Trained methods with a gradient estimator to choose.
+WITH_ESTIMATOR = ("langevin", "gaussian-full", "gaussian-lowrank", "gaussian-diagonal")
+
+
+def chain(num_steps: int, **options: Any) -> dict[str, Any]:
+    """A layer with the steps of the learned chain, and further options of it."""
+    return {"langevin": {"num_steps": num_steps, **options}}
+
+
+def sticking_chain(num_steps: int) -> dict[str, Any]:
+    """The same for a posterior, whose bound has less noise in its gradient by sticking the landing."""
+    return merge({name: {"estimator": "sticking"} for name in WITH_ESTIMATOR}, chain(num_steps))
 
 
 def no_companions(config: Any) -> dict[str, Any]:
@@ -88,6 +95,7 @@ class Experiment(NamedTuple):
     best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics`
     adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)`
     says whether the weights are so few, and their law so plain, that sums over a grid give their posterior.
+    `default_target` is what is inferred where the user says nothing; None leaves it to the method.
     """
 
     name: str
@@ -97,8 +105,8 @@ class Experiment(NamedTuple):
     build_model: Callable[[Any, PRNGKeyArray], Any]
     metrics: Callable[[Results], dict[str, Any]]
     figures: Callable[[Results], dict[str, Drawing]]
-    default_target: Callable[[str], str] = population_unless_papers
     default_method: str = "langevin"
+    default_target: str | None = None
     companions: Callable[[Any], Mapping[str, Any]] = no_companions
     candidates: Callable[[Any], Mapping[str, Any]] = as_configured
     has_exact_posterior: Callable[[Any], bool] = never

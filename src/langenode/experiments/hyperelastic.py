@@ -13,7 +13,7 @@ from langenode._types import PRNGKeyArray
 from langenode.config import ModelConfig, Positive, TrainingConfig
 from langenode.experiments import composite
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results
+from langenode.experiments.base import Drawing, Experiment, Results, chain
 from langenode.experiments.composite import CompositeConfig, CompositeData
 from langenode.models import NeuralODE, hyperelastic_potential
 from langenode.scores import metrics as metrics_of
@@ -62,12 +62,12 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "mle": {"num_adam": 300, "num_lbfgs": 500},
         "prior": {"scale": 0.1},
         "population": {"loss": "quantile", "power": 2, "kl_weight": 1e-5},
-        "sampler": {"num_steps": 8},
+        "paper": {"num_steps": 5000, "contraction": 100.0},
+        **chain(8),
         "training": TRAINING[way],
     }
     if method == "paper":
         layers["tempered"] = {"temperature": 1.0}
-        layers["sampler"] = {"num_steps": 5000, "layers": None, "contraction": 100.0}
         layers["training"] = {
             "num_updates": 60,
             "num_samples": 50,

@@ -15,7 +15,7 @@ from pydantic import Field
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, Section, TrainingConfig
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, Splits
+from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
 from langenode.models import MLP, NeuralODE, OnConcatenation, make_solver
 from langenode.scores import metrics as metrics_of
 from langenode.simulators import ou
@@ -48,7 +48,8 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "model": {"layers": ()},
         "mle": {"num_adam": 200, "num_lbfgs": 30, "learning_rate": 0.3},
         "population": {"explained": 0.99999},
-        "sampler": {"num_steps": 8},
+        "guided": {"num": 8192, "num_steps": 32},  # two weights need few steps, so many paths are cheap
+        **chain(8),
     }
     if target == "posterior":
         one_truth = {"num_trajectories": 5, "rate_std": 0.0, "level_std": 0.0, "noise": 0.05}
@@ -56,12 +57,9 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
             "data": one_truth,
             "prior": {"mean": "zero", "scale": 10.0},
             "noise": {"kind": "given", "sigma": one_truth["noise"]},
-            "sampler": {"num_steps": 16, "estimator": "sticking"},
+            **sticking_chain(16),
         }
-    if method == "guided":  # two weights need few steps, so many paths are cheap
-        layers["draws"] = {"num": 8192, "num_steps": 32}
     if method == "paper":
-        layers["sampler"] = {"num_steps": 10_000, "layers": None}
         layers["training"] = {"num_updates": 200, "num_samples": 64, "learning_rate": 1e-2, "block": 5}
     return layers
 

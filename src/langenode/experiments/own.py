@@ -26,7 +26,7 @@ from langenode.data import (
     with_observed_start,
 )
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, Splits
+from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
 from langenode.models import NeuralODE, generic_model, make_solver
 
 NAME = "own"
@@ -158,27 +158,20 @@ def _target_choice(target: str, is_asked: bool, is_population: bool, data: Datas
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/own-data.md) that differ from the general defaults."""
-    del asked
+    del method, asked
     layers: dict[str, Any] = {
         "stochastic": "last_layer",
         "mle": {"num_adam": 500, "num_lbfgs": 200, "penalty": 1e-5},
-        "sampler": {"num_steps": 8},
+        "paper": {"num_steps": 1000},
+        **chain(8),
     }
     if target == "population":
         layers["training"] = {"num_updates": 1000, "num_samples": 128}
     else:
         layers["noise"] = {"kind": "inferred", "calibrate": target == "posterior"}
-        layers["sampler"] |= {"estimator": "sticking"}
+        layers |= sticking_chain(8)
         layers["training"] = {"num_updates": 500, "num_samples": 32}
-    if method == "paper":
-        layers["sampler"] = {"num_steps": 1000, "layers": None}
     return layers
-
-
-def default_target(method: str) -> str:
-    """Without data to look at: one model for all."""
-    del method
-    return "posterior"
 
 
 def prepare(data: Dataset, config: OwnConfig) -> Dataset:
@@ -257,7 +250,7 @@ EXPERIMENT = Experiment(
     name=NAME,
     config=OwnConfig,
     defaults=defaults,
-    default_target=default_target,
+    default_target="posterior",  # without data to look at: one model for all
     simulate=simulate,
     build_model=build_model,
     metrics=metrics,

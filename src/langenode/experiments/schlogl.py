@@ -15,7 +15,7 @@ from pydantic import Field
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, ModelConfig, NoiseConfig, Section, TemperedConfig, TrainingConfig
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, Splits
+from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain
 from langenode.experiments.modes import increment_memory, mode_summary, valley
 from langenode.inference.predictions import predict
 from langenode.models import MLP, NeuralODE, NeuralSDE, OnConcatenation, PositiveOnConcatenation, make_solver
@@ -61,7 +61,8 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     layers: dict[str, Any] = {
         "mle": {"num_adam": 300, "num_lbfgs": 0},
         "population": {"loss": "quantile", "kl_weight": 3e-3, "saturation": 0.5},
-        "sampler": {"num_steps": 8, "horizon": 2.0},
+        "paper": {"num_steps": 500, "pseudo_time_step": 2e-3, "layers": (101, 101), "diffusion_start": 2.0},
+        **chain(8, horizon=2.0),
         "training": {"num_updates": 900, "num_samples": 384, "learning_rate": 5e-3},
     }
     if target == "tempered":  # the paper's reading: two modes, told apart by k-means
@@ -71,7 +72,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         layers["prior"] = {"scale": 0.1}
         layers["population"] |= {"kl_weight": 1e-4}
     if method == "paper":
-        layers["sampler"] = {"num_steps": 500, "pseudo_time_step": 2e-3, "layers": (101, 101), "diffusion_start": 2.0}
         layers["training"] |= {"num_updates": 100, "num_samples": 32, "block": 10}
         layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}  # a draw costs 500 steps in 321 dimensions
     if asked.get("model", {}).get("noise"):

@@ -13,7 +13,7 @@ from langenode._types import PRNGKeyArray
 from langenode.config import Count, ModelConfig
 from langenode.experiments import composite
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results
+from langenode.experiments.base import Drawing, Experiment, Results, chain
 from langenode.experiments.composite import CompositeConfig
 from langenode.models import InternalVariableLaw, TensorLaw, internal_variable_law, tensor_law
 from langenode.scores import metrics as metrics_of
@@ -70,7 +70,8 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "model": {"law": law},
         "mle": {"num_adam": 0, "num_lbfgs": 150},
         "population": {"loss": "energy", "kl_weight": 1e-4},
-        "sampler": {"num_steps": 8},
+        "paper": {"num_steps": 1000, "contraction": 100.0},
+        **chain(8),
         "training": {"num_updates": 600, "num_samples": 128, "batch_conditions": 8},
     }
     if law == "paper":
@@ -79,7 +80,6 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     if method == "paper":
         layers["model"]["rate_potential"] = True
         layers["tempered"] = {"temperature": 1.0}
-        layers["sampler"] = {"num_steps": 1000, "layers": None, "contraction": 100.0}
         layers["predict"] = {"num_weights": 256, "num_w1_draws": 4}  # each is weighed on all 2240 trajectories
         layers["training"] = {
             "num_updates": 60,

@@ -9,9 +9,11 @@ import numpy as np
 from langenode._types import PRNGKeyArray
 from langenode.config import Config
 from langenode.data import Dataset, Scaling, refine
-from langenode.experiments import Experiment
+from langenode.experiments.base import Experiment
+from langenode.fitting import methods
+from langenode.fitting.methods import Ingredients, Trained
 from langenode.inference import targets
-from langenode.inference.algorithm1 import Rate, TrainSettings
+from langenode.inference.algorithm1 import TrainSettings
 from langenode.inference.calibration import noise_factor
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.inference.partition import Partition, Where
@@ -26,17 +28,7 @@ from langenode.inference.point_fit import (
 from langenode.inference.predictions import Rule
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, Target, View, view
-from langenode.posteriors import (
-    AbstractPosterior,
-    Empirical,
-    Reference,
-    bottleneck,
-    cast,
-    gaussian,
-    langevin,
-    paper_langevin,
-    point,
-)
+from langenode.posteriors import AbstractPosterior, Empirical, Reference, cast, point
 
 
 class Streams(NamedTuple):
@@ -57,10 +49,11 @@ class Streams(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Data as training sees them: dimensionless, and on a grid that the integrator can follow."""
+    """Data as training sees them: dimensionless, on a grid that the integrator can follow; and the units they had."""
 
     train: Dataset
     validation: Dataset | None
+    scaling: Scaling
 
 
 class PointChoice(NamedTuple):
@@ -77,7 +70,7 @@ WORTHWHILE = 0.95
 
 
 def new_scaling(config: Config, train: Dataset) -> Scaling:
-    """From the training data alone. A start with as many numbers as outputs is one of the outputs, and scales so."""
+    """Units from the training data alone. A start with as many numbers as outputs scales like the outputs."""
     if config.scaling == "none":
         return Scaling.identity(train)
     if config.scaling == "common":
@@ -86,15 +79,20 @@ def new_scaling(config: Config, train: Dataset) -> Scaling:
     return Scaling.standardise(train, initial_like_outputs=is_output)
 
 
-def prepare(config: Config, scaling: Scaling, train: Dataset, validation: Dataset | None) -> Prepared:
-    """Scale the data and cut long intervals."""
+def prepare(config: Config, train: Dataset, validation: Dataset | None) -> Prepared:
+    """Scale the data by the training data's units and subdivide long intervals."""
+    scaling = new_scaling(config, train)
+    held_out = None
+    if validation is not None and validation.num_trajectories > 0:
+        held_out = scaled(config, scaling, validation)
+    return Prepared(scaled(config, scaling, train), held_out, scaling)
 
-    def one(data: Dataset) -> Dataset:
-        scaled = data.scaled(scaling)
-        step = config.model.largest_step
-        return scaled if step is None else refine(scaled, step).data
 
-    return Prepared(one(train), None if validation is None or not validation.num_trajectories else one(validation))
+def scaled(config: Config, scaling: Scaling, data: Dataset) -> Dataset:
+    """One data set as training sees it."""
+    found = data.scaled(scaling)
+    step = config.model.largest_step
+    return found if step is None else refine(found, step).data
 
 
 def untrained(experiment: Experiment, config: Config) -> Any:
@@ -218,69 +216,20 @@ def make_prior(config: Config, mle_weights: jax.Array) -> GaussianPrior:
 
 
 def make_reference(
-    config: Config,
+    method: Trained,
     model: Any,
     partition: Partition,
-    data: Dataset,
-    *,
     prior: GaussianPrior,
     likelihood: Likelihood,
     target: Target,
+    data: Dataset,
 ) -> Reference:
-    """The chain's law without control: the prior for `paper`, ridge steps or Laplace for our own."""
-    if config.method in ("paper", "bottleneck"):  # a bottleneck's chain has its reference in the latent space
+    """What the trained distribution is without training: the prior, or a Gaussian about the point estimate."""
+    if method.reference == "prior":
         return Reference(prior.mean, prior.scale)
     if isinstance(target, targets.Population):
         return population_reference(model, partition, data, prior)
     return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
-
-
-def make_posterior(
-    config: Config, reference: Reference, start_weights: jax.Array, *, num_draws: int = 1, key: PRNGKeyArray
-) -> AbstractPosterior:
-    """The law that is trained; for a method that draws, a place for its draws."""
-    if config.is_drawn:
-        return Empirical(jnp.broadcast_to(start_weights, (num_draws, len(start_weights))))
-    options = config.sampler
-    if config.method.startswith("gaussian-"):
-        covariance: Any = config.method.removeprefix("gaussian-")
-        return gaussian(reference, covariance, rank=options.rank, estimator=options.estimator, key=key)
-    if config.method == "paper":
-        return paper_langevin(
-            reference,
-            start_weights,
-            num_steps=options.num_steps,
-            pseudo_time_step=options.pseudo_time_step,
-            layers=options.layers,
-            start_variance=options.start_variance,
-            contraction=options.contraction,
-            diffusion=options.diffusion,
-            key=key,
-        )
-    layers = (32, 32) if options.layers is None else options.layers
-    if config.method == "bottleneck":
-        return bottleneck(
-            start_weights,
-            latent_dim=options.latent_dim,
-            num_steps=options.num_steps,
-            horizon=options.horizon,
-            layers=layers,
-            decoder_layers=options.decoder_layers,
-            key=key,
-        )
-    return langevin(
-        reference,
-        num_steps=options.num_steps,
-        horizon=options.horizon,
-        layers=layers,
-        grid=options.grid,
-        step_kind=options.step,
-        diffusion=options.diffusion,
-        noise=options.noise,
-        learn_start=options.learn_start,
-        estimator=options.estimator,
-        key=key,
-    )
 
 
 def _is_joint(data: Dataset) -> bool:
@@ -288,32 +237,51 @@ def _is_joint(data: Dataset) -> bool:
     return data.has_crossed_units and bool(data.replicates().present.all(1).any())
 
 
-def assemble(config: Config, model: Any, data: Dataset, scaling: Scaling, *, where: Where | None = None) -> Problem:
-    """The whole problem, from a model at its maximum likelihood and the training data, already scaled.
+def assemble(
+    config: Config, model: Any, data: Prepared, *, where: Where | None = None, with_posterior: bool = True
+) -> Problem:
+    """The whole problem, from a model at its maximum likelihood; nothing is trained or drawn yet.
 
-    `where` chooses the stochastic weights in place of the configuration, by a function of the model.
+    `where` chooses the stochastic weights in place of the configuration, by a function of the model. Without a
+    posterior of the method's there is a place for draws.
     """
     partition = Partition.of(model, config.stochastic if where is None else where)
     weights = partition.flatten(model)
     prior = make_prior(config, weights)
-    likelihood = make_likelihood(config, model, data, scaling)
-    num_observed = int(data.mask.sum())
-    target = make_target(config, num_observed, joint=_is_joint(data))
-    if partition.dim == 0:
-        return Problem(model, partition, prior, likelihood, target, point(weights.dtype))
-    reference = Reference(weights, jnp.ones_like(weights))
-    if not config.is_drawn:
-        reference = make_reference(config, model, partition, data, prior=prior, likelihood=likelihood, target=target)
-    posterior = make_posterior(config, reference, weights, key=Streams.of(config.seed).sampler)
+    likelihood = make_likelihood(config, model, data.train, data.scaling)
+    target = make_target(config, int(data.train.mask.sum()), joint=_is_joint(data.train))
+    posterior: AbstractPosterior = Empirical(weights[None])
+    if with_posterior:
+        posterior = make_posterior(config, model, partition, prior, likelihood, target, data.train)
     return Problem(model, partition, prior, likelihood, target, posterior)
 
 
-def warn_of_scales(config: Config, data: Dataset) -> None:
-    """Warn where the data term and the KL are on different scales."""
-    num_observed = int(data.mask.sum())
-    target = make_target(config, num_observed)
-    if not isinstance(target, targets.Population):
-        targets.warn_of_mismatched_scales(target, num_observed)
+def make_posterior(
+    config: Config,
+    model: Any,
+    partition: Partition,
+    prior: GaussianPrior,
+    likelihood: Likelihood,
+    target: Target,
+    data: Dataset,
+) -> AbstractPosterior:
+    """The distribution before training; for a method that draws, a place for its draws."""
+    weights = partition.flatten(model)
+    if partition.dim == 0:
+        return point(weights.dtype)
+    method = methods.find(config.method)
+    if not isinstance(method, Trained):
+        return Empirical(weights[None])
+    reference = make_reference(method, model, partition, prior, likelihood, target, data)
+    return method.make(Ingredients(reference, weights, Streams.of(config.seed).sampler), config.options)
+
+
+def warn_of_scales(config: Config, target: Target, data: Dataset) -> None:
+    """Warn where the data term and the KL are on different scales, unless the method means them so."""
+    method = methods.find(config.method)
+    is_meant = isinstance(method, Trained) and not method.warns_of_scales
+    if not is_meant and not isinstance(target, targets.Population):
+        targets.warn_of_mismatched_scales(target, int(data.mask.sum()))
 
 
 def train_settings(config: Config) -> TrainSettings:
@@ -321,12 +289,8 @@ def train_settings(config: Config) -> TrainSettings:
     import optax
 
     options = config.training
+    method = methods.find_trained(config.method)
     rate = optax.cosine_decay_schedule(options.learning_rate, options.num_updates, options.final_rate)
-    diffusion: Rate | None = None
-    if config.sampler.diffusion_start is not None:
-        diffusion = optax.linear_schedule(
-            config.sampler.diffusion_start, config.sampler.diffusion, options.num_updates // 2
-        )
     return TrainSettings(
         num_updates=options.num_updates,
         num_samples=options.num_samples,
@@ -334,7 +298,7 @@ def train_settings(config: Config) -> TrainSettings:
         batch_trajectories=options.batch_trajectories,
         batch_conditions=options.batch_conditions,
         learning_rate=rate,
-        diffusion=diffusion,
+        diffusion=method.diffusion(config.options, options.num_updates),
         clip=options.clip,
         average=options.average,
         refit_rest=config.rest == "refit",

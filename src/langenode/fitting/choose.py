@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langenode.config import Config, merge, resolve
-from langenode.experiments import EXPERIMENTS, Experiment
-from langenode.fitting import build
+from langenode.config import Config, merge, merge_all, resolve
+from langenode.experiments import EXPERIMENTS
+from langenode.experiments.base import Experiment
+from langenode.fitting import build, methods
+from langenode.fitting.methods import Drawn
 from langenode.inference.partition import Partition, Where
 
-# Up to so many weights guided paths were trusted on the cases of benchmarks/posteriors.py (docs/posteriors.md).
+# Guided paths were trusted up to this many weights on the cases of benchmarks/posteriors.py (docs/guide/posteriors.md).
 MOST_GUIDED = 30
+LAST_LAYER = "with last-layer weights alone the posterior is nearly Gaussian, which the trained sampler handles"
 
 
 class Chosen(NamedTuple):
@@ -22,14 +25,22 @@ class Chosen(NamedTuple):
 def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
     """The experiment's defaults for the method and target, then the user's layers."""
     known = EXPERIMENTS[experiment]
-    asked: dict[str, Any] = {}
-    for layer in layers:
-        asked = merge(asked, layer)
-    target = asked.get("target", known.default_target(asked.get("method", known.default_method)))
+    asked = merge_all(layers)
+    likely = methods.find(asked.get("method", known.default_method))
+    target = asked.get("target", known.default_target or likely.targets[0])
     chosen = choose_method(known, target, asked)
     below = known.defaults(chosen.layer["method"], target, asked)
     top = {"experiment": experiment, "target": target}
-    return resolve(known.config, top, below, chosen.layer, asked, {"experiment": experiment})
+    return settle(known.config, top, below, chosen.layer, asked, {"experiment": experiment})
+
+
+def settle(kind: type[Config], *layers: Mapping[str, Any]) -> Any:
+    """Merge layers, later ones winning, into a configuration with the methods' sections, and check it."""
+    merged = merge_all(layers)
+    method = methods.find(merged.get("method", kind.model_fields["method"].default))
+    config = resolve(methods.with_methods(kind), merged)
+    method.check(config)
+    return config
 
 
 def choose_method(
@@ -42,9 +53,9 @@ def choose_method(
 ) -> Chosen:
     """The method asked for; else the experiment's own for a population, and for a posterior the one to be trusted.
 
-    - last layers: `langevin`; they are near enough to a linear model for a control that is trained.
+    - last layers: `langevin`; their posterior is nearly Gaussian, which a trained control handles.
     - up to `MOST_GUIDED` weights: `guided`, replaced by `smc` where its own diagnostics distrust it.
-    - more: the last layers only; or, where the user wants others, `smc`, which says when its islands disagree.
+    - more: the last layers only; or, where the user asks for others, `smc`, which reports when its islands disagree.
 
     `layer` are choices that data suggest, below what the user asked; `where` chooses weights by a function.
     """
@@ -62,17 +73,23 @@ def _for_posterior(
 ) -> Chosen:
     top = {"method": "guided", "target": "posterior"}
     below = experiment.defaults("guided", "posterior", asked) | ({} if where is None else {"stochastic": "function"})
-    config = resolve(experiment.config, {"experiment": experiment.name}, top, below, choices)
+    config = settle(experiment.config, {"experiment": experiment.name}, top, below, choices)
     if config.stochastic == "last_layer":
-        return Chosen({"method": "langevin"}, "last layers: near enough to linear for a control that is trained")
+        return Chosen(
+            {"method": "langevin"},
+            LAST_LAYER,
+        )
     num = num_stochastic(experiment, config, where)
     if num <= MOST_GUIDED:
-        layer = {"method": "guided", "draws": {"fallback": "smc"}}
-        return Chosen(layer, f"{num} stochastic weights: few enough for a control that is computed")
+        layer = {"method": "guided", "guided": {"fallback": "smc"}}
+        return Chosen(layer, f"{num} stochastic weights: few enough for guided paths, whose control is computed")
     more = f"{num} stochastic weights, more than the {MOST_GUIDED} that guided paths are trusted with"
     if "stochastic" in asked or where is not None:
         return Chosen({"method": "smc"}, more)
-    return Chosen({"method": "langevin", "stochastic": "last_layer"}, f"all would be {more}: so the last layers only")
+    return Chosen(
+        {"method": "langevin", "stochastic": "last_layer"},
+        f"all would be {more}: so only last layers vary",
+    )
 
 
 def num_stochastic(experiment: Experiment, config: Config, where: Where | None = None) -> int:
@@ -83,38 +100,15 @@ def num_stochastic(experiment: Experiment, config: Config, where: Where | None =
 
 # What has no effect
 
-_SAMPLER_OPTIONS = {
-    "langevin": "num_steps horizon layers grid step diffusion diffusion_start noise learn_start estimator",
-    "bottleneck": "latent_dim num_steps horizon layers decoder_layers",
-    "paper": "num_steps pseudo_time_step layers start_variance contraction diffusion diffusion_start",
-    "gaussian-full": "estimator",
-    "gaussian-diagonal": "estimator",
-    "gaussian-lowrank": "estimator rank",
-}
-_DRAWS_OPTIONS = {
-    "guided": "num num_steps most_steps horizon eta resample_below num_moves chunk fallback num_islands",
-    "nuts": "num num_chains num_warmup",
-    "smc": "num num_islands",
-    "sgld": "num num_chains num_iterations batch",
-    "svgd": "num num_iterations",
-    "pathfinder": "num",
-    "laplace": "num predictive",
-    "ensemble": "num_members",
-    "map": "",
-}
-
 
 def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """The options in a user's layers that change nothing, each with the choice that makes it so."""
-    asked: dict[str, Any] = {}
-    for layer in layers:
-        asked = merge(asked, layer)
+    asked = merge_all(layers)
     why = f"method {config.method}"
-    used = _SAMPLER_OPTIONS.get(config.method, "").split()
-    idle = [(f"sampler.{key}", why) for key in asked.get("sampler", {}) if key not in used]
-    used = _DRAWS_OPTIONS.get(config.method, "").split()
-    idle += [(f"draws.{key}", why) for key in asked.get("draws", {}) if key not in used]
-    if config.is_drawn:
+    method = methods.find(config.method)
+    used = {method.name, method.fallback(config.options) if isinstance(method, Drawn) else None}
+    idle = [(f"{name}.{key}", why) for name in methods.methods() if name not in used for key in asked.get(name, {})]
+    if method.is_drawn:
         idle += [(f"training.{key}", why) for key in asked.get("training", {})]
     for section in ("population", "tempered"):
         if config.target != section:

@@ -1,99 +1,69 @@
-"""A fit and its file: what training or drawing gave, stored with all that is needed to rebuild it without the data."""
+"""A fit as one file: model, prior and posterior, and all that is needed to rebuild them without the data."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from langenode import _version
 from langenode.config import Config
-from langenode.data import Scaling
-from langenode.fitting.build import make_posterior, make_target
-from langenode.fitting.solve import Drawn
-from langenode.inference.algorithm1 import FitResult
+from langenode.fitting import build, methods
+from langenode.fitting.methods import Ingredients, Trained
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import noise_scales
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, linearised, plain_positions
-from langenode.posteriors import Empirical, Reference, point
+from langenode.inference.targets import Population, Posterior, Tempered
+from langenode.models import Linearised
+from langenode.posteriors import AbstractPosterior, Empirical, Reference, point
 from langenode.storage import container
 
-
-class Solved(NamedTuple):
-    """A fitted problem, the time it took, and its course: a record for the file and rows for the history.
-
-    The record has one entry: `training` (updates made, asked for and skipped) or `sampling` (what the method says of
-    its draws).
-    """
-
-    problem: Problem
-    seconds: float
-    record: dict[str, dict[str, Any]]
-    history: np.ndarray  # (update, [loss, data term, KL]); no rows where nothing was trained
-    validation: np.ndarray
-
-    @classmethod
-    def trained(cls, result: FitResult, num_asked: int) -> "Solved":
-        """What Algorithm 1 gave."""
-        state = result.state
-        num_updates = int(state.step)
-        training = {"updates": num_updates, "asked": num_asked, "skipped": int(state.skipped)}
-        history = np.asarray(state.history)[:num_updates]
-        return cls(result.problem, result.seconds, {"training": training}, history, np.asarray(state.validation))
-
-    @classmethod
-    def drawn(cls, result: Drawn) -> "Solved":
-        """What a method that draws gave."""
-        return cls(result.problem, result.seconds, {"sampling": result.record}, np.zeros((0, 3)), np.zeros(0))
+TARGETS = {kind.name: kind for kind in (Posterior, Tempered, Population)}
 
 
-def fit_header(
-    scaling: Scaling,
-    noise_factor: np.ndarray,
-    input_names: Sequence[str],
-    output_names: Sequence[str],
-    columns: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What a fit file says beside its weights and configuration: units, names, and the columns they were read from."""
-    return {
-        "scaling": scaling.to_dict(),
-        "noise_factor": noise_factor.tolist(),
-        "input_names": list(input_names),
-        "output_names": list(output_names),
-        "columns": {part: names for part, names in columns.items() if names is not None},
-    }
+def portable(problem: Problem) -> Problem:
+    """The problem as its file has it: noise that was stored per trajectory and time is one number per output."""
+    if problem.likelihood is None or problem.likelihood.sigma is None:
+        return problem
+    sigma = jnp.asarray(noise_scales(problem, problem.prior.mean[None])[0], problem.prior.mean.dtype)
+    noise = Likelihood(sigma[None, None, None], jnp.ones(1))
+    return Problem(problem.model, problem.partition, problem.prior, noise, problem.target, problem.posterior)
 
 
-def fit_bytes(problem: Problem, config: Config, header: dict[str, Any]) -> bytes:
-    """The content of a fit file: model, prior and posterior, and all that is needed to rebuild their structure."""
-    reference = getattr(problem.posterior, "reference", None)
-    rank = None if reference is None or reference.factor is None else int(reference.factor.shape[1])
-    sigma = None
-    if problem.likelihood is not None and problem.likelihood.sigma is not None:
-        sigma = noise_scales(problem, problem.prior.mean[None])[0].tolist()
-    extra = {
+def fit_bytes(problem: Problem, config: Config, header: Mapping[str, Any]) -> bytes:
+    """The content of the file of a portable problem."""
+    sigma = None if problem.likelihood is None else problem.likelihood.sigma
+    structure = {
         "experiment": config.experiment,
         "config": config.model_dump(mode="json"),
         "version": _version.__version__,
         "positions": list(plain_positions(problem)),
         "num_draws": len(problem.posterior.draws) if isinstance(problem.posterior, Empirical) else None,
-        "reference_rank": rank,
-        "noise_sigma": sigma,
-        "temperature": getattr(problem.target, "temperature", None),
+        "reference_rank": _reference_rank(problem.posterior),
+        "is_linearised": isinstance(problem.model, Linearised),
+        "noise_sigma": None if sigma is None else [float(value) for value in sigma.ravel()],
+        "target": {"name": problem.target.name, **_fields(problem.target)},
     }
-    return container.to_bytes({**header, **extra}, (problem.model, problem.prior, problem.posterior))
+    return container.to_bytes({**header, **structure}, (problem.model, problem.prior, problem.posterior))
 
 
-def read_fit(path: Path, config: Config, model: Any) -> Problem:
-    """A fitted problem from its file, without the data; of `model` only the structure matters.
+def _reference_rank(posterior: AbstractPosterior) -> int | None:
+    reference = getattr(posterior, "reference", None)
+    factor = None if reference is None else reference.factor
+    return None if factor is None else int(factor.shape[1])
 
-    Noise that was stored for every trajectory and time is now one number an output.
-    """
-    header = container.read_header(path)
+
+def _fields(target: Any) -> dict[str, Any]:
+    return {field.name: getattr(target, field.name) for field in dataclasses.fields(target)}
+
+
+def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: Any) -> Problem:
+    """A fitted problem from its file, without the data; of `model` only the structure matters."""
     num_leaves = len(jax.tree.leaves(model))
     if max(header["positions"], default=-1) >= num_leaves:
         raise container.FitFileError(
@@ -101,20 +71,32 @@ def read_fit(path: Path, config: Config, model: Any) -> Problem:
             "give the configuration or model it was made with"
         )
     partition = Partition.at(model, header["positions"])
-    weights = partition.flatten(model)
-    rank = header["reference_rank"]
-    factor = None if rank is None else jnp.zeros((partition.dim, rank), weights.dtype)
-    reference = Reference(weights, jnp.ones_like(weights), factor)
-    posterior = point(weights.dtype)
-    if partition.dim > 0:
-        num_draws = header.get("num_draws") or 1
-        posterior = make_posterior(config, reference, weights, num_draws=num_draws, key=jax.random.key(0))
-    target = make_target(config, int(header["temperature"] or 1))
+    fields = dict(header["target"])
+    target = TARGETS[fields.pop("name")](**fields)
+    dtype = jnp.dtype(config.precision)
     sigma = header["noise_sigma"]
-    stored = None if sigma is None else jnp.asarray(sigma, weights.dtype)[None, None, None]
-    noise = Likelihood(stored, jnp.ones(1))
-    problem = Problem(model, partition, GaussianPrior(weights, weights), noise, target, posterior)
-    if config.is_linearised:
-        problem = linearised(problem, weights)
-    model, prior, posterior = container.read_tree(path, (problem.model, problem.prior, problem.posterior))
-    return Problem(model, problem.partition, prior, noise, target, posterior)
+    noise = Likelihood(None if sigma is None else jnp.asarray(sigma, dtype)[None, None, None], jnp.ones(1))
+
+    def build_parts() -> Problem:
+        weights = partition.flatten(model)
+        prior = GaussianPrior(jnp.zeros_like(weights), jnp.ones_like(weights))
+        posterior = _untrained(config, header, weights)
+        problem = Problem(model, partition, prior, noise, target, posterior)
+        return linearised(problem, weights) if header["is_linearised"] else problem
+
+    shapes = eqx.filter_eval_shape(build_parts)  # nothing is computed: the arrays are in the file
+    model, prior, posterior = container.read_tree(path, (shapes.model, shapes.prior, shapes.posterior))
+    return Problem(model, shapes.partition, prior, noise, target, posterior)
+
+
+def _untrained(config: Config, header: Mapping[str, Any], weights: jax.Array) -> AbstractPosterior:
+    """A posterior of the structure that the file's has."""
+    if weights.shape[0] == 0:
+        return point(weights.dtype)
+    method = methods.find(config.method)
+    if not isinstance(method, Trained):
+        return Empirical(jnp.broadcast_to(weights, (header["num_draws"], *weights.shape)))
+    rank = header["reference_rank"]
+    factor = None if rank is None else jnp.zeros((weights.shape[0], rank), weights.dtype)
+    reference = Reference(weights, jnp.ones_like(weights), factor)
+    return method.make(Ingredients(reference, weights, build.Streams.of(config.seed).sampler), config.options)

@@ -1,7 +1,17 @@
-"""The methods that draw: from a configuration and a problem to stored draws, with what they say of themselves."""
+"""The one road to a fit, from Python and in a run folder: point estimate, then training or drawing, then diagnostics.
 
+    prepared data -> find_point -> solve -> Solved
+
+Nothing here knows a run folder. Where training stands is stored in a checkpoint if a path is given, and the next call
+with the same path resumes there, bit for bit.
+"""
+
+import contextlib
+import hashlib
 import time
+import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,61 +19,225 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import samplers
 from langenode._types import PRNGKeyArray
-from langenode.config import Config
+from langenode.config import Config, to_toml
 from langenode.data import Dataset
-from langenode.inference.algorithm1 import FitError
+from langenode.experiments.base import Experiment
+from langenode.fitting import build, methods
+from langenode.fitting.build import PointChoice, Prepared, Streams
+from langenode.fitting.progress import QUIET, Reporter
+from langenode.inference.algorithm1 import FitError, FitResult, TrainState, initial_state, log_weights, train
 from langenode.inference.density import whiten
+from langenode.inference.partition import Where
 from langenode.inference.problem import Problem, linearised
-from langenode.posteriors import Density, Empirical, Sampled
-from langenode.samplers.guided import GuidedDraws, guided_langevin
+from langenode.posteriors import Empirical
+from langenode.scores import metrics
+from langenode.storage import container
+from langenode.storage.folder import write_bytes
+from langenode.storage.tables import history_columns
 
-# Guided paths that have these are good enough; below the last, more steps have not been seen to help.
-WANTED_ANCESTORS, WANTED_EVIDENCE_ERROR, HOPELESS_ANCESTORS = 0.3, 0.2, 0.02
-# The kernel of SVGD compares all pairs of particles.
-MOST_SVGD_PARTICLES = 256
-
-Draw = Callable[[Density, Config, PRNGKeyArray], Sampled]
+# Seconds between two checkpoints.
+CHECKPOINT_SECONDS = 20.0
+OnBlock = Callable[[TrainState, Any, Problem], None]
 
 
-class Drawn(NamedTuple):
-    """The problem with its draws, what the method says of them (plain numbers and words), and the time it took."""
+class Solved(NamedTuple):
+    """A fitted problem with the course of the fit.
+
+    `training` are counts of updates (empty where nothing was trained); `diagnostics` say how good the samples are:
+    importance weights of a trained distribution, or the method's own for draws.
+    """
 
     problem: Problem
-    record: dict[str, Any]
+    noise_factor: np.ndarray  # (out,), on the noise that was inferred, for calibrated bands
+    training: dict[str, Any]
+    diagnostics: dict[str, Any]
+    history: dict[str, np.ndarray]  # loss, data term, KL and validation score of every update; empty without training
     seconds: float
 
 
-def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray) -> Drawn:
-    """Draws of the posterior by the configured method; by `draws.fallback` where those are not to be trusted."""
+def find_point(experiment: Experiment, config: Any, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
+    """The model at its maximum likelihood, the best of its candidates."""
+    choice = build.choose_model(experiment, config, data)
+    for tried in choice.tried:
+        reporter.say(f"maximum likelihood: {tried['name']}, validation error {tried['error']:.4g} (scaled)")
+    return choice
+
+
+def solve(
+    config: Any,
+    model: Any,
+    data: Prepared,
+    *,
+    where: Where | None = None,
+    reporter: Reporter = QUIET,
+    checkpoint: Path | None = None,
+    on_block: OnBlock | None = None,
+    is_companion: bool = False,
+) -> Solved:
+    """Train or draw what the configuration asks for, starting from a model at its maximum likelihood.
+
+    A companion, which a figure compares with, is fitted without warnings, diagnostics and calibration.
+    """
+    problem = build.assemble(config, model, data, where=where)
+    if not is_companion:
+        build.warn_of_scales(config, problem.target, data.train)
+    if config.is_drawn:
+        found = _draw(config, problem, data, reporter)
+    else:
+        found = _train(config, problem, data, reporter, checkpoint, on_block)
+    if is_companion:
+        return found._replace(noise_factor=np.ones(data.train.num_outputs))
+    if not config.is_drawn and config.target != "population":
+        num, key = config.predict.num_weights, Streams.of(config.seed).evaluation
+        found = found._replace(diagnostics=importance_diagnostics(found.problem, data.train, num, key=key))
+    return found._replace(noise_factor=build.calibrated_noise_factor(config, found.problem, data))
+
+
+# Training
+
+
+def _train(
+    config: Any,
+    problem: Problem,
+    data: Prepared,
+    reporter: Reporter,
+    checkpoint: Path | None,
+    on_block: OnBlock | None,
+) -> Solved:
+    settings = build.train_settings(config)
+    train_view, validation_view = build.training_views(config, problem, data)
+    identity = _identity(config, data)
+    state = None
+    if checkpoint is not None and checkpoint.exists():
+        state = _resume(checkpoint, identity, initial_state(problem, settings))
+        reporter.say(f"resuming at update {int(state.step)}")
+    with reporter.training(f"{config.method}, {config.target}"):
+        result = train(
+            problem,
+            train_view,
+            settings,
+            key=Streams.of(config.seed).training,
+            validation=validation_view,
+            state=state,
+            on_block=_Between(reporter, checkpoint, identity, on_block),
+            budget=config.budget,
+        )
+    return _trained(result, settings.num_updates, settings.block)
+
+
+def _identity(config: Any, data: Prepared) -> str:
+    """Marks a checkpoint as that of one fit: its configuration and its data."""
+    digest = hashlib.sha256(to_toml(config).encode())
+    for part in (data.train, data.validation):
+        if part is not None:
+            for array in (part.times, part.inputs, part.outputs, part.mask):
+                digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _resume(checkpoint: Path, identity: str, like: TrainState) -> TrainState:
+    if container.read_header(checkpoint).get("of") != identity:
+        raise container.FitFileError(
+            f"a checkpoint must be of the same fit; {checkpoint} has another configuration or other data; delete it, "
+            "or name another file"
+        )
+    return container.read_tree(checkpoint, like)
+
+
+class _Between:
+    """Between two blocks of updates: show progress, let the caller look, store a checkpoint now and then."""
+
+    def __init__(self, reporter: Reporter, checkpoint: Path | None, identity: str, on_block: OnBlock | None):
+        self.reporter, self.checkpoint, self.identity, self.on_block = reporter, checkpoint, identity, on_block
+        self.last_save = time.monotonic()
+
+    def __call__(self, state: TrainState, progress: Any, problem: Problem) -> None:
+        self.reporter.update(progress)
+        if self.on_block is not None:
+            self.on_block(state, progress, problem)
+        if self.checkpoint is not None and time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
+            write_bytes(self.checkpoint, container.to_bytes({"step": progress.step, "of": self.identity}, state))
+            self.last_save = time.monotonic()
+
+
+def _trained(result: FitResult, num_asked: int, block: int) -> Solved:
+    state = result.state
+    num_updates = int(state.step)
+    return Solved(
+        problem=result.problem,
+        noise_factor=np.ones(1),
+        training={"updates": num_updates, "asked": num_asked, "skipped": int(state.skipped)},
+        diagnostics={},
+        history=history_columns(np.asarray(state.history)[:num_updates], np.asarray(state.validation), block),
+        seconds=result.seconds,
+    )
+
+
+def importance_diagnostics(problem: Problem, train: Dataset, num_samples: int, *, key: PRNGKeyArray) -> dict[str, Any]:
+    """ELBO, log-evidence, relative ESS and k-hat of a trained distribution. `train` is scaled."""
+    logs = np.asarray(log_weights(problem, train, num_samples, key=key)[1], float)
+    if not np.isfinite(logs.max()):
+        raise FitError(
+            "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "
+            "scale the data"
+        )
+    evidence = metrics.log_evidence(logs)
+    return {
+        "elbo": float(logs.mean()),
+        "elbo_se": float(logs.std() / np.sqrt(len(logs))),
+        "log_evidence": evidence.value,
+        "log_evidence_se": evidence.standard_error,
+        "relative_ess": metrics.relative_ess(logs),
+        "k_hat": metrics.k_hat(logs),
+    }
+
+
+# Drawing
+
+
+def _draw(config: Any, problem: Problem, data: Prepared, reporter: Reporter) -> Solved:
     begin = time.perf_counter()
+    reporter.say(f"{config.method}, {config.target}: drawing {problem.partition.dim} weights")
+    with reporter.waiting(config.method) if reporter.is_live else contextlib.nullcontext():
+        found, record = draw(config, problem, data.train, key=Streams.of(config.seed).training)
+    for line in draw_warnings(record):
+        warnings.warn(line, stacklevel=4)
+    nothing = history_columns(np.zeros((0, 3)), np.zeros(0), 1)
+    return Solved(found, np.ones(1), {}, record, nothing, time.perf_counter() - begin)
+
+
+def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray) -> tuple[Problem, dict[str, Any]]:
+    """The problem with draws by the configured method, or by its fallback where those are not to be trusted."""
     dtype = jnp.dtype(config.precision)
-    density = whiten(problem, train, dtype, batch=config.draws.batch)
-    sampled, method = METHODS[config.method](density, config, key), config.method
+    method = methods.find_drawn(config.method)
+    density = whiten(problem, train, dtype, batch=method.minibatch(config.options))
+    sampled = method.draw(density, config.options, key=key, budget=config.budget)
     record: dict[str, Any] = {}
-    if not sampled.trust.is_trusted and config.method == "guided" and config.draws.fallback != "none":
-        record = {"replaced": config.method, "why_replaced": sampled.trust.reason}
-        method = config.draws.fallback
-        sampled = METHODS[method](density, config, jax.random.fold_in(key, 1))
+    fallback = method.fallback(config.options)
+    if not sampled.trust.is_trusted and fallback is not None:
+        record = {"replaced": method.name, "why_replaced": sampled.trust.reason}
+        method = methods.find_drawn(fallback)
+        options = getattr(config, fallback)
+        sampled = method.draw(density, options, key=jax.random.fold_in(key, 1), budget=config.budget)
     weights = problem.prior.to_weights(sampled.draws)
     if not np.all(np.isfinite(np.asarray(weights))):
         raise FitError(
-            f"draws of the weights must be finite; some of method {method} are not; scale the data, add solver "
+            f"draws of the weights must be finite; some of method {method.name} are not; scale the data, add solver "
             "substeps, or use a narrower prior.scale"
         )
     posterior = Empirical(weights.astype(dtype), sampled.log_weights.astype(dtype))
     found = eqx.tree_at(lambda p: p.posterior, problem, posterior)
-    if config.is_linearised:
+    if method.predicts_linearised(getattr(config, method.name)):
         assert sampled.centre is not None
         found = linearised(found, problem.prior.to_weights(sampled.centre))
-    record |= {"method": method, "num_draws": len(weights), **sampled.diagnostics}
+    record |= {"method": method.name, "num_draws": len(weights), **sampled.diagnostics}
     record |= {"is_trusted": sampled.trust.is_trusted, "reason": sampled.trust.reason}
-    return Drawn(found, record, time.perf_counter() - begin)
+    return found, record | {"reference_rank": method.reference_rank}
 
 
-def warnings(record: Mapping[str, Any]) -> list[str]:
-    """What a user must know of draws, from their record."""
+def draw_warnings(record: Mapping[str, Any]) -> list[str]:
+    """What a user must know about draws, from their record."""
     said = []
     if "replaced" in record:
         said.append(
@@ -75,95 +249,3 @@ def warnings(record: Mapping[str, Any]) -> list[str]:
     if record.get("stopped"):
         said.append(f"{record['method']} was stopped by its budget before all {record['num_draws']} draws were made")
     return said
-
-
-def _guided(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    """The computed control, with twice the steps where it needs them: up to `most_steps`, and where that may help."""
-    num_steps, eta, cost = config.draws.num_steps, config.draws.eta, 0
-    while True:
-        found = _guided_paths(density, config, num_steps, eta, key)
-        cost += found.num_evaluations
-        is_good = found.ancestors >= WANTED_ANCESTORS and found.log_evidence_error <= WANTED_EVIDENCE_ERROR
-        if is_good or found.ancestors < HOPELESS_ANCESTORS or 2 * num_steps > config.draws.most_steps:
-            break
-        num_steps, eta = 2 * num_steps, found.eta
-    return found.sampled(num_steps=num_steps, num_evaluations=cost)
-
-
-def _guided_paths(
-    density: Density, config: Config, num_steps: int, eta: float | None, key: PRNGKeyArray
-) -> GuidedDraws:
-    """One run: paths steered by the residuals and weighed by the log-likelihood."""
-    options = config.draws
-    assert density.residual is not None
-    return guided_langevin(
-        density.residual,
-        density.dim,
-        num_paths=options.num,
-        num_steps=num_steps,
-        horizon=options.horizon,
-        eta=eta,
-        log_likelihood=density.log_likelihood,
-        resample_below=options.resample_below,
-        num_moves=options.num_moves,
-        chunk=options.chunk,
-        dtype=density.dtype,
-        key=key,
-    )
-
-
-def _nuts(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    options = config.draws
-    return samplers.nuts(
-        density,
-        num_chains=options.num_chains,
-        num_warmup=options.num_warmup,
-        num_draws=options.num,
-        budget=config.budget,
-        key=key,
-    )
-
-
-def _smc(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    return samplers.smc(density, num_draws=config.draws.num, num_islands=config.draws.num_islands, key=key)
-
-
-def _sgld(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    options = config.draws
-    return samplers.sgld(density, num_chains=options.num_chains, num_draws=options.num, budget=config.budget, key=key)
-
-
-def _svgd(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    options = config.draws
-    num = min(options.num, MOST_SVGD_PARTICLES)
-    return samplers.svgd(density, num_draws=num, num_steps=options.num_iterations, key=key)
-
-
-def _pathfinder(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    return samplers.pathfinder(density, num_draws=config.draws.num, key=key)
-
-
-def _laplace(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    return samplers.laplace(density, num_draws=config.draws.num, key=key)
-
-
-def _ensemble(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    return samplers.ensemble(density, num_members=config.draws.num_members, key=key)
-
-
-def _map(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:
-    del config
-    return samplers.map_estimate(density, key=key)
-
-
-METHODS: Mapping[str, Draw] = {
-    "guided": _guided,
-    "nuts": _nuts,
-    "smc": _smc,
-    "sgld": _sgld,
-    "svgd": _svgd,
-    "pathfinder": _pathfinder,
-    "laplace": _laplace,
-    "ensemble": _ensemble,
-    "map": _map,
-}

@@ -89,26 +89,37 @@ def figures_of(folder: RunFolder) -> list[dict[str, Any]]:
     if not isinstance(index, list):
         images = sorted(folder.figures.glob("*.png")) if folder.figures.is_dir() else []
         index = [{"name": path.stem, "file": path.name} for path in images]
-    return [_figure(folder, entry) for entry in index if isinstance(entry, Mapping)]
+    return [figure(entry, _content(folder.figures, _file(entry))) for entry in index if isinstance(entry, Mapping)]
 
 
-def _figure(folder: RunFolder, entry: Mapping[str, Any]) -> dict[str, Any]:
+def figure(entry: Mapping[str, Any], content: bytes) -> dict[str, Any]:
+    """A figure as the templates show it, from its entry in the index and the content of its PNG."""
     name = str(entry.get("name") or entry.get("file") or "figure")
     title = str(entry.get("title") or name.replace("_", " ").capitalize())
-    file = str(entry.get("file") or f"{name}.png")
-    numbers = [row for row in entry.get("numbers") or [] if isinstance(row, list) and len(row) == 2]
-    texts = {"name": name, "title": title, "label": title, "file": file, "caption": str(entry.get("caption") or "")}
+    numbers = [row for row in entry.get("numbers") or [] if isinstance(row, list | tuple) and len(row) == 2]
+    caption = str(entry.get("caption") or "")
+    texts = {
+        "name": name,
+        "title": title,
+        "label": title,
+        "file": _file(entry),
+        "caption": caption,
+    }
     return (
         texts
         | {"alt": str(entry.get("alt") or f"{title}."), "numbers": [(str(label), as_cell(x)) for label, x in numbers]}
-        | _image(folder.figures, file)
+        | shown_image(content)
     )
 
 
-def _image(root: Path, file: str) -> dict[str, Any]:
-    """A PNG below `root` as a data address, with the size it is shown at; an empty address where there is none."""
+def _file(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("file") or f"{entry.get('name') or 'figure'}.png")
+
+
+def _content(root: Path, file: str) -> bytes:
+    """The content of a file below `root`; nothing where there is none."""
     path = (root / file).resolve()
-    return shown_image(path.read_bytes() if path.is_relative_to(root.resolve()) and path.is_file() else b"")
+    return path.read_bytes() if path.is_relative_to(root.resolve()) and path.is_file() else b""
 
 
 def shown_image(content: bytes) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """How far runs are from a reference posterior of the same problem on the same data.
 
 The reference is exact where a run's metrics.json offers it (`reference_posterior`, moments of the weights), else the
-draws of the first of `SAMPLERS` whose own diagnostics trust them. No run is compared with itself.
+trusted draws of a method that may serve as reference (`reference_rank` in its diagnostics, the lowest first). No run is
+compared with itself.
 """
 
 import json
@@ -14,7 +15,6 @@ from langenode.scores import metrics as metrics_of
 from langenode.storage.folder import RunFolder
 from langenode.storage.tables import StoredPrediction, read_predictions
 
-SAMPLERS = ("nuts", "smc")
 # What makes two runs samplers of one posterior.
 PROBLEM = ("experiment", "target", "stochastic", "rest", "scaling", "model", "prior", "noise", "tempered", "data")
 # Distances of all pairs: more draws than these cost more than they tell.
@@ -68,13 +68,13 @@ def measure(members: Sequence[Member]) -> dict[str, Measured]:
 
 def trusted_sampler(members: Sequence[Member]) -> Member | None:
     """The run whose draws may stand for the posterior."""
-    for method in SAMPLERS:
-        for member in members:
-            said = member.metrics.get("posterior") or {}
-            is_same = member.config.get("method") == method and said.get("method", method) == method
-            if is_same and said.get("is_trusted") is True and member.folder.predictions.is_file():
-                return member
-    return None
+    ranked = []
+    for number, member in enumerate(members):
+        said = member.metrics.get("posterior") or {}
+        is_trusted = said.get("is_trusted") is True and "replaced" not in said
+        if is_trusted and said.get("reference_rank") is not None and member.folder.predictions.is_file():
+            ranked.append((said["reference_rank"], number))
+    return members[min(ranked)[1]] if ranked else None
 
 
 def _by_problem(members: Sequence[Member]) -> list[list[Member]]:

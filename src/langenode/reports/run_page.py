@@ -5,15 +5,19 @@ carries its style and images, runs no script and loads nothing. Text from files 
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from langenode.reports.pages import as_cell, as_mapping, as_text, figures_of, level_of, render, words_of_pages
 from langenode.storage.folder import RunFolder, read_config, read_metrics, read_record, write_text
 
-SHOWN_ELSEWHERE = ("verdict", "choices")
+FROM_PYTHON = {
+    "command": "langenode.fit(train, validation=validation, options=tomllib.loads(text))",
+    "note": "The fit was made from Python; text is the configuration below, and a model of your own is given again.",
+}
+SHOWN_ELSEWHERE = ("verdict", "choices", "method_summary")
 
 
 def write_report(folder: RunFolder) -> Path:
@@ -22,10 +26,35 @@ def write_report(folder: RunFolder) -> Path:
     return folder.report
 
 
+class Content(NamedTuple):
+    """What a report shows: `figures` as `pages.figure` makes them; a fit from Python has no `name` and no `files`."""
+
+    name: str | None
+    config_text: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    figures: Sequence[Mapping[str, Any]]
+    files: Sequence[Mapping[str, str]] = ()
+
+
 def render_report(folder: RunFolder) -> str:
     """The report of one evaluated run; what the folder lacks is left out or said to be missing."""
-    config, metrics = read_config(folder), read_metrics(folder)
-    provenance, words = read_record(folder.provenance), words_of_pages()
+    content = Content(
+        name=folder.path.resolve().name,
+        config=read_config(folder),
+        config_text=folder.config.read_text(encoding="utf-8"),
+        metrics=read_metrics(folder),
+        provenance=read_record(folder.provenance),
+        figures=figures_of(folder),
+        files=_files(folder, words_of_pages()),
+    )
+    return render_content(content)
+
+
+def render_content(content: Content) -> str:
+    """The page itself."""
+    config, metrics, provenance, words = content.config, content.metrics, content.provenance, words_of_pages()
     asked = {**config, **{key: value for key, value in metrics.items() if value is not None}}
     source = as_mapping(provenance.get("source")).get("path")
     subject = as_text(asked.get("experiment")) if source is None else PurePath(str(source)).name
@@ -34,19 +63,19 @@ def render_report(folder: RunFolder) -> str:
         "report.html",
         title=f"{heading} — Langenode report",
         heading=heading,
-        name=folder.path.resolve().name,
+        name=content.name,
         seed=as_text(asked.get("seed")),
         started=_started(provenance.get("started")),
         asked=_asked(asked, config, provenance, words),
         data=_data(as_mapping(as_mapping(metrics.get("problem")).get("data")), words),
         choices=_choices(metrics),
         verdict=_verdict(metrics.get("verdict"), words),
-        figures=figures_of(folder),
+        figures=content.figures,
         numbers=list(_rows({key: x for key, x in metrics.items() if key not in SHOWN_ELSEWHERE}, words["meaning"])),
-        config=folder.config.read_text(encoding="utf-8"),
-        again=_again(asked, provenance),
+        config=content.config_text,
+        again=_again(asked, provenance) if content.name else FROM_PYTHON,
         provenance=_provenance(provenance, words),
-        files=_files(folder, words),
+        files=content.files,
     )
 
 
@@ -79,7 +108,7 @@ def _asked(
     about = f"{words['target'].get(target, '')} {loss}".strip()
     items = [
         {"term": "What is inferred", "option": target, "text": about},
-        {"term": "Which sampler", "option": method, "text": words["method"].get(method, "")},
+        {"term": "Which sampler", "option": method, "text": as_text(asked.get("method_summary") or "")},
         {"term": "Which weights", "option": as_text(asked.get("stochastic")), "text": _weights(asked, problem, words)},
         {"term": "Inputs", "text": "" if problem.get("inputs") else "None.", "names": problem.get("inputs")},
         {"term": "Outputs", "text": "", "names": problem.get("outputs")},

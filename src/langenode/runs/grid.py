@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from langenode import _version
-from langenode.fitting import choose
-from langenode.runs import stages
 from langenode.config import ConfigError, merge, parse_overrides, to_toml
+from langenode.fitting import choose
+from langenode.fitting.progress import Reporter
+from langenode.runs import stages
 from langenode.runs.processes import Ended, num_cores, run_commands
-from langenode.runs.progress import Reporter
 from langenode.storage.folder import RunFolder, RunFolderError, plain, read_record, write_json
 
 # The line of a traceback that names what was raised.

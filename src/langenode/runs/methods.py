@@ -5,46 +5,24 @@ and the others are given. A method that cannot serve what is asked is named with
 nobody.
 """
 
-import difflib
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from langenode.reports import comparison
-from langenode.reports import comparison_page
-from langenode.runs import stages
-from langenode.runs import grid
-from langenode.reports import pictures
-from langenode.reports import standings
+from langenode.config import ConfigError, merge_all
+from langenode.fitting import methods as registry
 from langenode.fitting.choose import unused_options
-from langenode.config import DRAWN_METHODS, TRAINED_METHODS, ConfigError, merge
+from langenode.fitting.progress import Reporter
+from langenode.reports import comparison, comparison_page, pictures, standings
+from langenode.runs import grid, stages
 from langenode.runs.grid import GridFolder, Point
-from langenode.runs.progress import Reporter
 from langenode.storage.folder import RunFolder, plain, read_record, write_together
 
-# Ours, the samplers, and then what is quicker and says less; `paper` is slow on purpose and must be named.
-ALL = (
-    "guided",
-    "langevin",
-    "nuts",
-    "smc",
-    "sgld",
-    "svgd",
-    "pathfinder",
-    "gaussian-full",
-    "gaussian-lowrank",
-    "gaussian-diagonal",
-    "laplace",
-    "ensemble",
-    "map",
-    "bottleneck",
-)
-KNOWN = (*TRAINED_METHODS, *DRAWN_METHODS)
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # Options that the data and the maximum-likelihood model do not depend on.
-FREE = ("method", "budget", "sampler", "draws", "training", "predict", "population", "prior", "tempered")
+FREE = ("method", "budget", "training", "predict", "population", "prior", "tempered")
 SHARED = ("data", "validation", "test", "mle")
 
 
@@ -82,14 +60,11 @@ def parse_budget(text: str) -> float:
 def parse_methods(text: str) -> list[str]:
     """`all` or `a,b,c`, each once; `all,paper` has the slow one, too."""
     names: list[str] = []
+    everyone = [name for name, method in registry.methods().items() if method.in_all]
     for word in (part.strip() for part in text.split(",")):
-        if word != "all" and word not in KNOWN:
-            near = difflib.get_close_matches(word, KNOWN, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: all, {', '.join(KNOWN)}"
-            raise ConfigError(f"a method must be known; got {word!r}; {hint}")
         if word in names:
             raise ConfigError(f"a method must be named once; {word} comes twice; name each once")
-        names += [name for name in ALL if name not in names] if word == "all" else [word]
+        names += [name for name in everyone if name not in names] if word == "all" else [registry.find(word).name]
     return names
 
 
@@ -99,9 +74,7 @@ def make_plan(
     """A run for every method that can serve what is asked, and every seed; all configurations are checked here."""
     if seeds == []:
         raise ConfigError("seeds must be numbers; none was named; e.g. --seeds 1,2,3")
-    base: dict[str, Any] = {}
-    for layer in layers:
-        base = merge(base, layer)
+    base = merge_all(layers)
     made: list[Point] = []
     refused: dict[str, str] = {}
     for method in methods:
@@ -180,7 +153,8 @@ def _share(folder: ComparisonFolder, point: Point, made: Sequence[Point]) -> Non
 
 
 def _start_of(point: Point) -> dict[str, Any]:
-    return {key: value for key, value in point.config.model_dump(mode="json").items() if key not in FREE}
+    free = {*FREE, *registry.methods()}
+    return {key: value for key, value in point.config.model_dump(mode="json").items() if key not in free}
 
 
 # The results

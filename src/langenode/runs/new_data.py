@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from langenode.data import Columns, DataError, Dataset, Reading, read_data
 from langenode.fitting.facade import Fit, load_fit
 from langenode.storage.bands import LEVELS, bands_csv
-from langenode.data import Columns, DataError, Dataset, Reading, read_data
 from langenode.storage.folder import RunFolderError, write_together
 
 # A picture shows the first so many conditions.

@@ -1,76 +1,82 @@
 """The stages of a run: simulate, fit, predict, evaluate, report. Each reads files of earlier ones and writes its own.
 
-`complete` does the stages whose files are missing, so an interrupted run goes on where it was; within the fit stage
-training goes on from its last checkpoint, bit for bit.
+`complete` does the stages whose files are missing, so an interrupted run resumes where it was; within the fit stage
+training resumes from its last checkpoint, bit for bit.
 """
 
-import contextlib
+import dataclasses
 import hashlib
-import io
-import platform
-import sys
 import time
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import numpy as np
 
-from langenode import _version
-from langenode.fitting import build
-from langenode.runs import evaluation
-from langenode.storage import container
-from langenode.fitting import fit_file
+from langenode.config import Config, ConfigError, read_toml, to_toml
+from langenode.data import Columns, load_data, save_data
+from langenode.experiments import EXPERIMENTS
+from langenode.experiments.base import Companion, Drawing, Experiment, Splits
+from langenode.fitting import build, evaluation, facade, plan, solve
+from langenode.fitting.build import PointChoice, Prepared, Streams
+from langenode.fitting.choose import settle
+from langenode.fitting.fit import Fit
+from langenode.fitting.progress import Reporter
+from langenode.fitting.provenance import provenance_of
+from langenode.fitting.report import drawn
+from langenode.inference.predictions import Prediction, predict, sample_weights
 from langenode.reports import run_page
-from langenode.storage import tables
-from langenode.fitting import solve
-from langenode.scores import verdict
-from langenode.fitting.build import Prepared
-from langenode.config import Config, ConfigError, read_toml, resolve, to_toml
-from langenode.data import Dataset, Scaling, load_data, save_data
-from langenode.experiments import EXPERIMENTS, Companion, Drawing, Experiment, Results, Splits
-from langenode.fitting.fit_file import Solved
-from langenode.inference.algorithm1 import initial_state, train
-from langenode.inference.predictions import Prediction, Rule, observable, predict, sample_weights
-from langenode.inference.problem import Problem
-from langenode.runs.progress import Reporter
-from langenode.inference.quadrature import QuadratureError
-from langenode.storage.folder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
 from langenode.runs.watch import Watch
+from langenode.storage import container, tables
+from langenode.storage.folder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
 
 Stage = Literal["simulate", "fit", "predict", "evaluate", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
 class Run:
-    """One run folder with its resolved configuration; the stages are its methods."""
+    """One run folder with its resolved configuration; the stages are its methods.
 
-    def __init__(self, folder: RunFolder, config: Any, reporter: Reporter):
+    What a stage has made is kept in memory for the next; a later process reads it from the folder.
+    """
+
+    def __init__(self, folder: RunFolder, config: Any, reporter: Reporter, splits: Splits | None = None):
         self.folder = folder
         self.experiment: Experiment = EXPERIMENTS[config.experiment]
-        self.config = self._settled(config)
+        self.config = config
         self.reporter = reporter
-        self.keys = build.Streams.of(config.seed)
-        self._asked, self._is_refitting = config, False
+        self.keys = Streams.of(config.seed)
+        self._given = splits
+        self._provenance = read_record(folder.provenance)
+        self._made = _Made()
 
     @classmethod
     def start(
-        cls, path: Path, config: Config, reporter: Reporter, *, force: bool, facts: Mapping[str, Any] | None = None
+        cls,
+        path: Path,
+        config: Config,
+        reporter: Reporter,
+        *,
+        force: bool,
+        facts: Mapping[str, Any] | None = None,
+        splits: Splits | None = None,
     ) -> "Run":
-        """A new run in an empty folder (or one whose run `force` may remove); `facts` are added to the provenance."""
+        """A new run in an empty folder (or one whose run `force` may remove).
+
+        `facts` are added to the provenance; `splits` are data that have been read already.
+        """
         folder = RunFolder(path)
         folder.create(force=force)
-        write_json(folder.provenance, _provenance(config) | dict(facts or {}))
+        write_json(folder.provenance, provenance_of(config) | dict(facts or {}))
         write_text(folder.config, to_toml(config))  # last: a folder with a configuration is a run
-        return cls(folder, config, reporter)
+        return cls(folder, config, reporter, splits)
 
     def complete(self, last: Stage = "report") -> None:
         """Do every stage up to `last` whose files are missing."""
         for stage in STAGES[: STAGES.index(last) + 1]:
             if not self.product(stage).exists():
-                is_reading = stage == "simulate" and "source" in self._read_provenance()
+                is_reading = stage == "simulate" and "source" in self._provenance
                 with self.reporter.stage("read" if is_reading else stage):
                     getattr(self, stage)()
 
@@ -86,10 +92,8 @@ class Run:
             self.complete(STAGES[STAGES.index(stage) - 1])
         if stage == "fit":
             self.folder.checkpoint.unlink(missing_ok=True)
-            self.config, self._is_refitting = self._asked, True
         with self.reporter.stage(stage):
-            getattr(self, stage)()
-        self._is_refitting = False
+            self.fit(anew=True) if stage == "fit" else getattr(self, stage)()
         for later in STAGES[STAGES.index(stage) + 1 :]:
             self.product(later).unlink(missing_ok=True)
 
@@ -98,259 +102,190 @@ class Run:
     def simulate(self) -> None:
         """Make (or read) the data; the test set is written last, so its presence means that all are there."""
         begin = time.perf_counter()
-        splits = self.experiment.simulate(self.config, self.keys.data)
+        splits = self._given or self.experiment.simulate(self.config, self.keys.data)
         for path, data in zip(self._split_paths(), splits, strict=True):
             save_data(data, path)
+        self._made = _Made(splits=splits)
         self._record(simulate=time.perf_counter() - begin)
 
-    def fit(self) -> None:
+    def fit(self, *, anew: bool = False) -> None:
         """Maximum likelihood, then the method; and the same for the companions of the figures, if there are any."""
         splits = self.splits()
-        scaling = build.new_scaling(self.config, splits.train)
-        data = build.prepare(self.config, scaling, splits.train, splits.validation)
-        model = self._mle(data)
-        if self.config.method != "paper":  # whose scales are the paper's, on purpose
-            build.warn_of_scales(self.config, data.train)
-        result = self._solve(self.config, model, data, scaling, checkpoint=self.folder.checkpoint)
-        for name, config in self.experiment.companions(self.config).items():
-            other = self._solve(config, model, data, scaling, checkpoint=None)
-            header = self._header(other, scaling, data.train, np.ones(data.train.num_outputs))
-            write_bytes(self.folder.companion(name), fit_file.fit_bytes(other.problem, config, header))
-        tables.write_history(self.folder.history, result.history, result.validation, self.config.training.block)
-        self._record(fit=result.seconds)
-        factor = build.calibrated_noise_factor(self.config, result.problem, data)
-        header = self._header(result, scaling, data.train, factor)
-        write_bytes(self.folder.fit, fit_file.fit_bytes(result.problem, self.config, header))
+        data = build.prepare(self.config, splits.train, splits.validation)
+        point = self._new_point(data) if anew or not self.folder.mle.exists() else self._stored_point()
+        watch = Watch(self.folder, point.config.training, data, key=self.keys.evaluation)
+        found = solve.solve(
+            point.config,
+            point.model,
+            data,
+            reporter=self.reporter,
+            checkpoint=self.folder.checkpoint,
+            on_block=watch,
+        )
+        for name, config in self.experiment.companions(point.config).items():
+            other = solve.solve(config, point.model, data, is_companion=True)
+            fit = self._fit_of(other, point._replace(config=config), data)
+            write_bytes(self.folder.companion(name), fit.to_bytes())
+        tables.write_history(self.folder.history, found.history)
+        self._record(fit=found.seconds)
+        fit = self._fit_of(found, point, data)
+        write_bytes(self.folder.fit, fit.to_bytes())
         self.folder.checkpoint.unlink(missing_ok=True)
+        self._made = _Made(splits=splits, point=point, fit=fit)
 
     def predict(self) -> None:
         """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
         begin = time.perf_counter()
-        problem, test = self.problem(), self.splits().test
-        prediction = self._predict(problem, test, self.config.predict.num_samples, self.keys.prediction)
-        noisy = observable(problem, prediction, self.rule(), rng=self._rng())
-        names = problem.partition.names
-        tables.write_predictions(self.folder.predictions, test, prediction, noisy, names)
+        fit, test = self.fitted(), self.splits().test
+        prediction, noisy = fit.predict_prepared(test)
+        tables.write_predictions(self.folder.predictions, test, prediction, noisy, fit.problem.partition.names)
+        self._made = self._made._replace(predictions=(prediction, noisy))
         self._record(predict=time.perf_counter() - begin)
 
     def evaluate(self) -> None:
         """metrics.json and the figures."""
         begin = time.perf_counter()
-        results = self._results()
-        found = evaluation.common_metrics(results, self.keys)
-        header = self._fit_header()
-        if "training" in header:
-            found["training"] = evaluation.training_state(results.history, header["training"])
+        fit, splits = self.fitted(), self.splits()
+        results = fit.results(
+            splits,
+            *self._predictions(),
+            companions=self._companions(splits),
+            convergence=tables.read_convergence(self.folder.convergence),
+        )
+        results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics)
+        found = dict(results.metrics)
         found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
-        if "sampling" in header:
-            found["posterior"] = header["sampling"]
-        elif self.config.target != "population":
-            found["posterior"] = self._posterior_diagnostics(results)
-        if self.experiment.has_exact_posterior(self.config):
-            found |= self._exact_posterior(results)
-        results = results._replace(metrics=found)
-        found |= self.experiment.metrics(results)
-        found["verdict"] = verdict.judge(found)
-        if choices := self._choices():
+        if choices := self._choices(fit):
             found["choices"] = choices
         self._draw(self.experiment.figures(results))
         self._record(evaluate=time.perf_counter() - begin)
-        found["seconds"] = self._read_provenance()["seconds"]
-        write_json(self.folder.metrics, found)
+        write_json(self.folder.metrics, found | {"seconds": self._provenance["seconds"]})
 
     def report(self) -> None:
         """The page that shows it all."""
         run_page.write_report(self.folder)
 
-    # What stages share
+    # What stages share: from memory where an earlier stage has just made it, else from its file
 
     def splits(self) -> Splits:
         """The run's data."""
-        return Splits(*(load_data(path) for path in self._split_paths()))
+        if self._made.splits is None:
+            read = Splits(*(load_data(path) for path in self._split_paths()))
+            self._made = self._made._replace(splits=read)
+        assert self._made.splits is not None
+        return self._made.splits
 
-    def problem(self) -> Problem:
-        """The fitted problem."""
-        return fit_file.read_fit(self.folder.fit, self.config, build.untrained(self.experiment, self.config))
+    def point(self) -> PointChoice:
+        """The model at its maximum likelihood, and the configuration that was settled with it."""
+        if self._made.point is None:
+            self._made = self._made._replace(point=self._stored_point())
+        assert self._made.point is not None
+        return self._made.point
 
-    def rule(self) -> Rule:
-        """How the fit predicts."""
-        header = self._fit_header()
-        factor = np.asarray(header["noise_factor"], float)
-        return build.prediction_rule(self.config, Scaling.from_dict(header["scaling"]), factor)
+    def fitted(self) -> Fit:
+        """The fit."""
+        if self._made.fit is None:
+            point = self.point()
+            fit = self._read_fit(self.folder.fit, point.config)
+            fit = dataclasses.replace(fit, history=tables.read_history(self.folder.history), point_model=point.model)
+            self._made = self._made._replace(fit=fit)
+        assert self._made.fit is not None
+        return self._made.fit
 
-    def _settled(self, config: Any) -> Any:
-        """The configuration with the model that was chosen among candidates, once it has been."""
-        if not self.folder.mle.exists():
-            return config
-        model = type(config.model).model_validate(container.read_header(self.folder.mle)["model"])
-        return config.model_copy(update={"model": model})
+    def _predictions(self) -> tuple[Prediction, np.ndarray]:
+        if self._made.predictions is None:
+            stored = tables.read_predictions(self.folder.predictions)
+            prediction = Prediction(stored.outputs, jnp.asarray(stored.weights))
+            self._made = self._made._replace(predictions=(prediction, stored.observable))
+        assert self._made.predictions is not None
+        return self._made.predictions
 
-    def _mle(self, data: Prepared) -> Any:
-        if self.folder.mle.exists() and not self._is_refitting:
-            return container.read_tree(self.folder.mle, build.untrained(self.experiment, self.config))
+    def _new_point(self, data: Prepared) -> PointChoice:
         begin = time.perf_counter()
-        choice = build.choose_model(self.experiment, self.config, data)
+        point = solve.find_point(self.experiment, self.config, data, reporter=self.reporter)
         self._record(mle=time.perf_counter() - begin)
-        for tried in choice.tried:
-            self.reporter.say(f"maximum likelihood: {tried['name']}, validation error {tried['error']:.4g} (scaled)")
-        header = {"model": choice.config.model.model_dump(mode="json"), "chosen": choice.name, "tried": choice.tried}
-        write_bytes(self.folder.mle, container.to_bytes(header, choice.model))
-        self.config = choice.config
-        return choice.model
+        header = {"model": point.config.model.model_dump(mode="json"), "chosen": point.name, "tried": point.tried}
+        write_bytes(self.folder.mle, container.to_bytes(header, point.model))
+        return point
 
-    def _solve(self, config: Any, model: Any, data: Prepared, scaling: Scaling, *, checkpoint: Path | None) -> Solved:
-        problem = build.assemble(config, model, data.train, scaling)
-        if not config.is_drawn:
-            return self._train(config, problem, data, scaling, checkpoint)
-        self.reporter.say(f"{config.method}, {config.target}: drawing {problem.partition.dim} weights")
-        drawn = solve.draw(config, problem, data.train, key=self.keys.training)
-        for line in solve.warnings(drawn.record):
-            self.reporter.say(f"warning: {line}")
-        return Solved.drawn(drawn)
+    def _stored_point(self) -> PointChoice:
+        header = container.read_header(self.folder.mle)
+        model = type(self.config.model).model_validate(header["model"])
+        config = self.config.model_copy(update={"model": model})
+        stored = container.read_tree(self.folder.mle, build.untrained(self.experiment, config))
+        return PointChoice(header["chosen"], config, stored, header["tried"])
 
-    def _train(
-        self, config: Any, problem: Problem, data: Prepared, scaling: Scaling, checkpoint: Path | None
-    ) -> Solved:
-        """Algorithm 1; with a checkpoint it is shown, stored on the way and can be resumed."""
-        settings = build.train_settings(config)
-        train_view, validation_view = build.training_views(config, problem, data)
-        state = None
-        if checkpoint is not None and checkpoint.exists():
-            state = container.read_tree(checkpoint, initial_state(problem, settings))
-            self.reporter.say(f"resuming at update {int(state.step)}")
-        watch = None
-        if checkpoint is not None:
-            options = (self.reporter, config.training, data.train, scaling)
-            watch = Watch(self.folder, *options, key=self.keys.evaluation)
-        title = f"{config.method}, {config.target}"
-        with contextlib.nullcontext() if checkpoint is None else self.reporter.training(title):
-            result = train(
-                problem,
-                train_view,
-                settings,
-                key=self.keys.training,
-                validation=validation_view,
-                state=state,
-                on_block=watch,
-                budget=config.budget,
-            )
-        return Solved.trained(result, settings.num_updates)
+    def _fit_of(self, solved: solve.Solved, point: PointChoice, data: Prepared) -> Fit:
+        splits, columns = self.splits(), self._provenance.get("columns", {})
+        named = Columns(**{part: plan.names(part, value) for part, value in columns.items()})
+        return facade.fit_of(solved, point, data, train=splits.train, validation=splits.validation, columns=named)
 
-    def _predict(self, problem: Problem, data: Dataset, num_samples: int, key: Any) -> Prediction:
-        return predict(problem, data, num_samples, self.rule(), key=key)
+    def _read_fit(self, path: Path, config: Any) -> Fit:
+        header = container.read_header(path)
+        return facade.read_fit(path, header, config, build.untrained(self.experiment, config))
 
-    def _posterior_diagnostics(self, results: Results) -> dict[str, Any]:
-        scaling = results.rule.scaling
-        assert scaling is not None
-        data = build.prepare(self.config, scaling, results.splits.train, None)
-        noise = build.make_likelihood(self.config, self._mle(data), data.train, scaling)
-        num = self.config.predict.num_weights
-        return evaluation.posterior_diagnostics(results.problem, noise, data.train, num, key=self.keys.evaluation)
-
-    def _exact_posterior(self, results: Results) -> dict[str, Any]:
-        """Of the problem itself, whatever the method made of it."""
-        scaling = results.rule.scaling
-        assert scaling is not None
-        train = build.prepare(self.config, scaling, results.splits.train, None).train
-        plain = self.config.model_copy(update={"method": "map"})
-        try:
-            found = evaluation.exact_posterior(build.assemble(plain, results.mle, train, scaling), train)
-        except QuadratureError as error:
-            self.reporter.say(f"no exact posterior: {error}")
-            return {}
-        return {"reference_posterior": found}
-
-    def _header(self, result: Solved, scaling: Scaling, train: Dataset, factor: np.ndarray) -> dict[str, Any]:
-        names, columns = (train.input_names, train.output_names), self._read_provenance().get("columns", {})
-        return fit_file.fit_header(scaling, factor, *names, columns) | result.record
+    def _companions(self, splits: Splits) -> dict[str, Companion]:
+        found, options, key = {}, self.config.predict, self.keys.evaluation
+        for name, config in self.experiment.companions(self.point().config).items():
+            other = self._read_fit(self.folder.companion(name), config)
+            predictions = predict(other.problem, splits.test, options.num_samples, self.fitted().rule, key=key).outputs
+            weights = np.asarray(sample_weights(other.problem.posterior, options.num_weights, key=key))
+            found[name] = Companion(predictions, weights)
+        return found
 
     def _draw(self, drawings: Mapping[str, Drawing]) -> None:
         """The figures, and an index with the words beside them."""
-        index = []
-        for name, drawing in drawings.items():
-            buffer = io.BytesIO()
-            drawing.figure.savefig(buffer, format="png")
-            write_bytes(self.folder.figures / f"{name}.png", buffer.getvalue())
-            words = {key: value for key, value in drawing._asdict().items() if key != "figure"}
-            index.append({"name": name, "file": f"{name}.png", **words})
-        write_json(self.folder.figures / "index.json", index)
+        found = drawn(drawings)
+        for entry, content in found:
+            write_bytes(self.folder.figures / entry["file"], content)
+        write_json(self.folder.figures / "index.json", [entry for entry, _ in found])
 
-    def _choices(self) -> list[dict[str, str]]:
+    def _choices(self, fit: Fit) -> list[dict[str, str]]:
         """What was chosen for the user: from the data, and the model among its candidates."""
-        made = list(self._read_provenance().get("choices", []))
-        tried = container.read_header(self.folder.mle)["tried"]
-        if len(tried) > 1:
-            errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in tried)
+        made, point = list(self._provenance.get("choices", [])), self.point()
+        if len(point.tried) > 1:
+            errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
             why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
-            made.append({"what": "kind of model", "chosen": container.read_header(self.folder.mle)["chosen"], "why": why})
+            made.append({"what": "kind of model", "chosen": point.name, "why": why})
         if self.config.noise.calibrate:
-            why = "makes 90 % bands hold 90 % of training and validation readings, an output"
-            factors = ", ".join(f"{factor:.3g}" for factor in self._fit_header()["noise_factor"])
+            why = "makes 90 % bands cover 90 % of training and validation readings, per output"
+            factors = ", ".join(f"{factor:.3g}" for factor in fit.noise_factor)
             made.append({"what": "noise factor", "chosen": factors, "why": why})
         return made
-
-    def _results(self) -> Results:
-        splits, problem, rule = self.splits(), self.problem(), self.rule()
-        weights = sample_weights(problem.posterior, self.config.predict.num_weights, key=self.keys.evaluation)
-        stored = tables.read_predictions(self.folder.predictions)
-        prediction = Prediction(stored.outputs, jnp.asarray(stored.weights))
-        noisy = observable(problem, prediction, rule, rng=self._rng())
-        return Results(
-            config=self.config,
-            problem=problem,
-            splits=splits,
-            rule=rule,
-            predictions=stored.outputs,
-            prediction_weights=stored.weights,
-            observable=noisy,
-            weights=np.asarray(weights),
-            companions=self._companions(splits.test),
-            mle=container.read_tree(self.folder.mle, build.untrained(self.experiment, self.config)),
-            history=tables.read_history(self.folder.history),
-            convergence=tables.read_convergence(self.folder.convergence),
-            metrics={},
-            key=self.keys.evaluation,
-        )
-
-    def _companions(self, test: Dataset) -> dict[str, Companion]:
-        found, options, key = {}, self.config.predict, self.keys.evaluation
-        for name, config in self.experiment.companions(self.config).items():
-            path = self.folder.companion(name)
-            other = fit_file.read_fit(path, config, build.untrained(self.experiment, config))
-            predictions = self._predict(other, test, options.num_samples, key).outputs
-            weights = np.asarray(sample_weights(other.posterior, options.num_weights, key=key))
-            found[name] = Companion(predictions, weights)
-        return found
 
     def _split_paths(self) -> tuple[Path, Path, Path]:
         return self.folder.data, self.folder.validation, self.folder.test
 
-    def _fit_header(self) -> dict[str, Any]:
-        return container.read_header(self.folder.fit)
-
-    def _rng(self) -> np.random.Generator:
-        """The same noise for the stored bands and for the scores."""
-        return np.random.default_rng(self.config.seed)
-
-    def _read_provenance(self) -> dict[str, Any]:
-        return read_record(self.folder.provenance)
-
     def _record(self, **seconds: float) -> None:
-        provenance = self._read_provenance()
-        provenance["seconds"] = {**provenance.get("seconds", {}), **seconds}
-        write_json(self.folder.provenance, provenance)
+        self._provenance["seconds"] = {**self._provenance.get("seconds", {}), **seconds}
+        write_json(self.folder.provenance, self._provenance)
+
+
+class _Made(NamedTuple):
+    """What stages of this process have made or read so far."""
+
+    splits: Splits | None = None
+    point: PointChoice | None = None
+    fit: Fit | None = None
+    predictions: tuple[Prediction, np.ndarray] | None = None
 
 
 def open_run(
-    path: Path, config: Any, reporter: Reporter, *, force: bool, facts: Mapping[str, Any] | None = None
+    path: Path,
+    config: Any,
+    reporter: Reporter,
+    *,
+    force: bool,
+    facts: Mapping[str, Any] | None = None,
+    splits: Splits | None = None,
 ) -> Run:
-    """Go on with an unfinished run of the same configuration, or start a new one."""
+    """Resume an unfinished run of the same configuration, or start a new one."""
     refuse_function(config)
     folder = RunFolder(path)
     if not force and folder.config.exists() and folder.config.read_text() == to_toml(config):
-        reporter.say(f"going on with the run in {path}")
-        return Run(folder, config, reporter)
-    return Run.start(path, config, reporter, force=force, facts=facts)
+        reporter.say(f"resuming the run in {path}")
+        return Run(folder, config, reporter, splits)
+    return Run.start(path, config, reporter, force=force, facts=facts, splits=splits)
 
 
 def refuse_function(config: Any) -> None:
@@ -366,21 +301,8 @@ def existing_run(path: Path, reporter: Reporter) -> Run:
         found = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise RunFolderError(f"{path} must be a run folder; {found}; name the folder of a run, e.g. runs/ou-langevin")
     stored = read_toml(folder.config)
-    name = stored.get("experiment")
+    name = str(stored.get("experiment"))
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
         raise ConfigError(f"experiment in {folder.config} must be one of {known}; got {name!r}; correct it")
-    return Run(folder, resolve(EXPERIMENTS[name].config, stored), reporter)
-
-
-def _provenance(config: Config) -> dict[str, Any]:
-    packages = ("jax", "jaxlib", "equinox", "optax", "diffrax", "numpy", "scipy")
-    return {
-        "seed": config.seed,
-        "command": sys.argv,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "versions": {"langenode": _version.__version__, **{name: metadata.version(name) for name in packages}},
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "seconds": {},
-    }
+    return Run(folder, settle(EXPERIMENTS[name].config, stored), reporter)

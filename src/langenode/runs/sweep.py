@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode import plots
-from langenode.runs import grid
-from langenode.fitting.choose import unused_options
-from langenode.storage.folder import read_metrics
 from langenode.config import ConfigError, merge
+from langenode.fitting.choose import unused_options
+from langenode.fitting.progress import Reporter
+from langenode.runs import grid
 from langenode.runs.grid import (
     GridFolder,
     Point,
@@ -30,8 +30,7 @@ from langenode.runs.grid import (
     refuse_equal,
     text_of,
 )
-from langenode.runs.progress import Reporter
-from langenode.storage.folder import RunFolder, RunFolderError, plain, write_together
+from langenode.storage.folder import RunFolder, RunFolderError, plain, read_metrics, write_together
 
 # The first of these that there is, is drawn.
 METRICS = {

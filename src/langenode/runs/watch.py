@@ -1,59 +1,39 @@
-"""What happens between two blocks of training: progress is shown, a checkpoint stored, W1 to the data recorded."""
+"""What a run records between two blocks of training: W1 to the data, for the convergence figure."""
 
-import time
 from typing import Any
 
 import jax
 import numpy as np
 
-from langenode.storage import container
-from langenode.scores import metrics
-from langenode.storage import tables
 from langenode._types import PRNGKeyArray
 from langenode.config import TrainingConfig
-from langenode.data import Dataset, Scaling
 from langenode.data import has_replicates
+from langenode.fitting.build import Prepared
 from langenode.inference.algorithm1 import TrainState
 from langenode.inference.predictions import predict
 from langenode.inference.problem import Problem
-from langenode.runs.progress import Reporter
-from langenode.storage.folder import RunFolder, write_bytes
+from langenode.scores import metrics
+from langenode.storage import tables
+from langenode.storage.folder import RunFolder
 
-# At so many moments of training the W1 to the data is recorded, for the convergence figure.
+# How many times during training the W1 to the data is recorded.
 NUM_CONVERGENCE_POINTS = 8
-CHECKPOINT_SECONDS = 20.0
 
 
 class Watch:
-    """Called after every block: shows progress, stores a checkpoint now and then, records W1 on the way.
+    """Called after every block: records W1 at some of them, in the data's own units, where there are replicates."""
 
-    The training data are scaled; W1 is recorded in the data's own units, where there are replicates to compare with.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        reporter: Reporter,
-        options: TrainingConfig,
-        train: Dataset,
-        scaling: Scaling,
-        *,
-        key: PRNGKeyArray,
-    ):
-        self.folder, self.reporter, self.train, self.scaling, self.key = folder, reporter, train, scaling, key
+    def __init__(self, folder: RunFolder, options: TrainingConfig, data: Prepared, *, key: PRNGKeyArray):
+        self.folder, self.train, self.scaling, self.key = folder, data.train, data.scaling, key
         marks = np.unique(np.geomspace(options.block, options.num_updates, NUM_CONVERGENCE_POINTS).astype(int))
-        self.marks = [int(mark) for mark in marks] if has_replicates(train) else []
-        self.last_save = time.monotonic()
+        self.marks = [int(mark) for mark in marks] if has_replicates(data.train) else []
 
     def __call__(self, state: TrainState, progress: Any, problem: Problem) -> None:
         """Take note of a block that is done."""
-        self.reporter.update(progress)
+        del state
         if self.marks and progress.step >= self.marks[0]:
             self.marks = [mark for mark in self.marks if mark > progress.step]
             self._record_w1(progress.step, problem)
-        if time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
-            write_bytes(self.folder.checkpoint, container.to_bytes({"step": progress.step}, state))
-            self.last_save = time.monotonic()
 
     def _record_w1(self, step: int, problem: Problem) -> None:
         replicates = self.train.replicates()

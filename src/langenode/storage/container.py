@@ -5,6 +5,7 @@ the names of their places. The same format holds point fits, fitted problems and
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,12 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def read_tree(path: Path, like: Any) -> Any:
-    """The arrays of a file in the structure of `like`, whose own arrays only tell shapes and types."""
+    """The arrays of a file in the structure of `like`, whose arrays (or shapes alone) tell shapes and types."""
     from safetensors.numpy import load_file
 
     read_header(path)
     stored = load_file(path)
-    wanted = _named_arrays(like)
+    wanted = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(like) if _has_shape(leaf)}
     if {n: a.shape for n, a in stored.items()} != {n: a.shape for n, a in wanted.items()}:
         odd = sorted(n for n in stored.keys() | wanted.keys() if _shape(stored, n) != _shape(wanted, n))[0]
         raise FitFileError(
@@ -71,11 +72,15 @@ def read_tree(path: Path, like: Any) -> Any:
             f"the model needs {_shape(wanted, odd)}; give the configuration or model it was made with"
         )
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    filled = [jnp.asarray(stored[_name(path)], leaf.dtype) if eqx.is_array(leaf) else leaf for path, leaf in leaves]
+    filled = [jnp.asarray(stored[_name(path)], leaf.dtype) if _has_shape(leaf) else leaf for path, leaf in leaves]
     return jax.tree_util.tree_unflatten(structure, filled)
 
 
-def _shape(arrays: dict[str, np.ndarray], name: str) -> tuple[int, ...] | None:
+def _has_shape(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _shape(arrays: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     return arrays[name].shape if name in arrays else None
 
 

@@ -1,5 +1,6 @@
-"""The numbers of metrics.json that every experiment has: distances, scores, bands and importance diagnostics."""
+"""The numbers of metrics.json: distances, scores, bands, diagnostics and the verdict. Nothing here reads a file."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,25 +8,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode.scores import floors
-from langenode.scores import metrics
-from langenode._types import PRNGKeyArray
+from langenode.data import Dataset, has_replicates
+from langenode.experiments.base import Experiment, Results, Splits
+from langenode.fitting import build, methods
 from langenode.fitting.build import Streams
-from langenode.data import Dataset
-from langenode.experiments import Results, Splits
-from langenode.data import has_replicates
-from langenode.inference.algorithm1 import FitError, log_weights
-from langenode.inference.likelihood import Likelihood
-from langenode.models import num_parameters
-from langenode.posteriors import cast
+from langenode.inference.density import whiten
 from langenode.inference.predictions import Prediction, observable, predict, with_noise
 from langenode.inference.problem import Problem
-from langenode.inference.quadrature import integrate
-from langenode.inference.density import whiten
+from langenode.inference.quadrature import QuadratureError, integrate
+from langenode.models import num_parameters
+from langenode.posteriors import cast
+from langenode.scores import floors, metrics, verdict
 
 MOST_CORRELATED = 16
 # Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
 LARGEST_ENERGY = 256
+
+
+def evaluate(
+    experiment: Experiment, results: Results, training: Mapping[str, Any], diagnostics: Mapping[str, Any]
+) -> Results:
+    """The results with their metrics, the verdict last; `training` and `diagnostics` are those of the fit."""
+    found = common_metrics(results, Streams.of(results.config.seed))
+    if training:
+        found["training"] = training_state(results.history, training)
+    if diagnostics:
+        found["posterior"] = dict(diagnostics)
+    if experiment.has_exact_posterior(results.config) and results.splits.train.num_trajectories:
+        found |= _exact_posterior(results)
+    results = results._replace(metrics=found)
+    found |= experiment.metrics(results)
+    found["verdict"] = verdict.judge(found)
+    return results
 
 
 def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
@@ -34,11 +48,12 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: getattr(config, name) for name in ("experiment", "method", "target", "stochastic", "rest", "seed")
     }
+    found["method_summary"] = methods.find(config.method).summary
     found["problem"] = _problem_size(results.problem, splits)
     found |= _distances(results, keys)
     found |= _held_out_scores(results)
-    factors = np.broadcast_to(results.rule.noise_factor, splits.train.num_outputs)
-    found["noise_factor"] = dict(zip(splits.train.output_names, factors, strict=True))
+    factors = np.broadcast_to(results.rule.noise_factor, splits.test.num_outputs)
+    found["noise_factor"] = dict(zip(splits.test.output_names, factors, strict=True))
     if results.weights.shape[1] == 0:
         return found
     found["weights"] = metrics.weight_moments(results.weights)
@@ -86,16 +101,18 @@ def _problem_size(problem: Problem, splits: Splits) -> dict[str, Any]:
     return {
         "num_weights": num_parameters(problem.model),
         "num_stochastic": problem.partition.dim,
-        "inputs": list(splits.train.input_names),
-        "outputs": list(splits.train.output_names),
+        "inputs": list(splits.test.input_names),
+        "outputs": list(splits.test.output_names),
         "data": parts,
     }
 
 
 def _data_w1(splits: Splits) -> float | None:
     """The training data's own distance to test data: two samplings lie between a fit and held-out data, too."""
+    if not splits.train.num_trajectories or not splits.train.is_complete:
+        return None
     held_out, train = splits.test.replicates(), splits.train.replicates()
-    if not splits.train.is_complete or train.outputs.shape[1:] != held_out.outputs.shape[1:]:
+    if train.outputs.shape[1:] != held_out.outputs.shape[1:]:
         return None
     return float(np.nanmean(metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask)))
 
@@ -143,12 +160,17 @@ def _held_out_scores(results: Results) -> dict[str, Any]:
         "coverage": metrics.coverage(results.observable, outputs, mask=mask),
     }
     if results.config.target != "population":
-        prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
-        rng = np.random.default_rng(results.config.seed)
-        noisy = with_noise(results.problem, prediction, results.rule, rng=rng)
         found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
-        found["coverage_noise"] = metrics.coverage(noisy, outputs, mask=mask)
+        found["coverage_noise"] = metrics.coverage(_with_noise(results), outputs, mask=mask)
     return found
+
+
+def _with_noise(results: Results) -> np.ndarray:
+    """Predictions of new readings; a tempered fit's observable has no noise in it, so it is added here."""
+    if results.config.target == "posterior":
+        return results.observable
+    prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
+    return with_noise(results.problem, prediction, results.rule, rng=np.random.default_rng(results.config.seed))
 
 
 def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> dict[str, Any]:
@@ -168,6 +190,20 @@ def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int])
     return {**counts, "loss_start": start, "loss_end": end, "late_change": min(late, 1.0)}
 
 
+def _exact_posterior(results: Results) -> dict[str, Any]:
+    """Of the problem itself, whatever the method made of it."""
+    config, scaling = results.config, results.rule.scaling
+    assert scaling is not None
+    train = build.scaled(config, scaling, results.splits.train)
+    data = build.Prepared(train, None, scaling)
+    try:
+        found = exact_posterior(build.assemble(config, results.mle, data, with_posterior=False), train)
+    except QuadratureError as error:
+        warnings.warn(f"no exact posterior: {error}", stacklevel=2)
+        return {}
+    return {"reference_posterior": found}
+
+
 def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
     """The posterior of one or two weights by sums over a grid: what samplers of it should find. `train` is scaled."""
     dtype = jax.dtypes.canonicalize_dtype(float)
@@ -183,25 +219,3 @@ def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
     if len(spread) > 1:
         moments["corr"] = float(found.covariance[0, 1] / np.prod(spread))
     return moments | {"log_evidence": found.log_evidence, "log_evidence_error": found.error}
-
-
-def posterior_diagnostics(
-    problem: Problem, noise: Likelihood, train: Dataset, num_samples: int, *, key: PRNGKeyArray
-) -> dict[str, Any]:
-    """How wrong the sampler says it is: ELBO, log-evidence, relative ESS, k-hat. `train` is scaled."""
-    full = Problem(problem.model, problem.partition, problem.prior, noise, problem.target, problem.posterior)
-    logs = np.asarray(log_weights(full, train, num_samples, key=key)[1], float)
-    if not np.isfinite(logs.max()):
-        raise FitError(
-            "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "
-            "scale the data"
-        )
-    evidence = metrics.log_evidence(logs)
-    return {
-        "elbo": float(logs.mean()),
-        "elbo_se": float(logs.std() / np.sqrt(len(logs))),
-        "log_evidence": evidence.value,
-        "log_evidence_se": evidence.standard_error,
-        "relative_ess": metrics.relative_ess(logs),
-        "k_hat": metrics.k_hat(logs),
-    }
