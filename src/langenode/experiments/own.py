@@ -157,7 +157,7 @@ def _target_choice(target: str, is_asked: bool, is_population: bool, data: Datas
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices made by measurement (see docs/own-data.md) that differ from the general defaults."""
+    """Choices made by measurement (see docs/guide/own-data.md) that differ from the general defaults."""
     del asked
     layers: dict[str, Any] = {
         "stochastic": "last_layer",

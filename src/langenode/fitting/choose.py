@@ -8,7 +8,7 @@ from langenode.experiments import EXPERIMENTS, Experiment
 from langenode.fitting import build
 from langenode.inference.partition import Partition, Where
 
-# Up to so many weights guided paths were trusted on the cases of benchmarks/posteriors.py (docs/posteriors.md).
+# Up to so many weights guided paths were trusted on the cases of benchmarks/posteriors.py (docs/guide/posteriors.md).
 MOST_GUIDED = 30
 
 
