@@ -1,4 +1,4 @@
-"""The numbers about the composite in docs/composite.md: its stiffness, its resolution, the scatter of its stresses.
+"""The composite's numbers in docs/guide/composite.md: its stiffness, its resolution, the scatter of its stresses.
 
 python benchmarks/composite_facts.py              # from the shipped stiffnesses, seconds
 python benchmarks/composite_facts.py --solve      # and by finite elements: linearity, resolution, gaps; minutes

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # A batch reactor: known kinetics and an unknown side reaction
 #
-# In a batch reactor A turns into the wanted B by a first-order reaction whose activation energy is known. Part of B is
-# lost to a by-product at a rate that nobody knows. **Question:** what is the law of that loss, over the temperatures
-# and concentrations that we ran, and how well do the data determine it?
+# In a batch reactor A turns into the desired product B by a first-order reaction with a known activation energy. Part
+# of B is lost to a by-product at an unknown rate. **Question:** what is the rate law of that loss, over the
+# temperatures and concentrations of our batches, and how well do the data determine it?
 #
-# The way to ask is to write down what we know in plain JAX and put a small network where we do not:
+# We write down what we know in plain JAX and put a small network where we do not:
 #
-#     dA/dt = -k exp(-E/R (1/T - 1/T_ref)) A              known but for the constant k
+#     dA/dt = -k exp(-E/R (1/T - 1/T_ref)) A              known except for the constant k
 #     dB/dt = +k exp(-E/R (1/T - 1/T_ref)) A - loss(B, T)  a network, times B: no B, no loss
 
 # %%
@@ -23,21 +23,21 @@ from scipy.integrate import solve_ivp
 
 import langenode as ln
 
-# The maximum-likelihood fit that comes first ends in a line search, which goes further in 64 bits. Importing langenode
-# never changes JAX's settings, so this is ours to say.
+# The maximum-likelihood fit ends in a line search, which converges further in 64 bits. Importing langenode never
+# changes JAX's settings, so we enable 64 bits here.
 jax.config.update("jax_enable_x64", True)
 
 SEED = int(os.environ.get("LANGENODE_SEED", "0"))
-QUICK = bool(os.environ.get("LANGENODE_QUICK"))  # a minute less, for the tests; the results are rougher
+QUICK = bool(os.environ.get("LANGENODE_QUICK"))  # a minute faster, for the tests; the results are rougher
 OUT = Path(os.environ.get("LANGENODE_EXAMPLES_OUT", "examples-output"))
 OUT.mkdir(parents=True, exist_ok=True)
 
 # %% [markdown]
 # ## The data
 #
-# Twenty-four batches, each with its own charge of A and its own ramp of temperature. We sample A by titration, and the
-# absorbance of the mixture, to which both A and B contribute. The by-product is never seen. The charge is weighed, so
-# the start of every batch is known (`initial`), and temperature is an input.
+# There are twenty-four batches, each with its own charge of A and its own temperature ramp. We measure A by titration,
+# and the absorbance of the mixture, to which both A and B contribute. The by-product is not observed. The charge is
+# weighed, so the start of every batch is known (`initial`); the temperature is an input.
 #
 # The true loss follows a saturation law, which we pretend not to know.
 
@@ -49,7 +49,7 @@ NOISE = np.array([0.015, 0.015])  # mol/L, and units of absorbance
 
 
 def true_loss(b, temperature):
-    """The unknown, in mol/(L min)."""
+    """The unknown loss of B in mol/(L min)."""
     return 0.03 * np.exp(-9000.0 * (1.0 / temperature - 1.0 / T_REF)) * b / (1.0 + 2.0 * b)
 
 
@@ -90,9 +90,9 @@ print(f"{train.num_trajectories} to train, {valid.num_trajectories} to validate,
 # %% [markdown]
 # ## The model: what is known, and a network for the rest
 #
-# Any callable `(hidden, inputs) -> rate` is a right-hand side. Here it is an Equinox module: its floating-point arrays
-# are weights (the network's, and `log_k`), while plain numbers are constants. The model sees the data in their own
-# units, so the network's arguments are brought to order one by hand.
+# Any callable `(hidden, inputs) -> rate` can be a right-hand side. Here it is an Equinox module: its floating-point
+# arrays are weights (those of the network, and `log_k`), while plain numbers are constants. The model sees the data in
+# their own physical units, so we scale the network's arguments to order one by hand.
 
 
 # %%
@@ -101,11 +101,11 @@ class Reactor(eqx.Module):
     network: ln.MLP
 
     def __init__(self, key):
-        self.log_k = jnp.log(jnp.asarray(0.03))  # a first guess
+        self.log_k = jnp.log(jnp.asarray(0.03))  # an initial guess
         self.network = ln.MLP((2, 6, 1), key=key)
 
     def loss(self, b, temperature):
-        """Loss of B in mol/(L min): none without B, and never negative."""
+        """Loss of B in mol/(L min): zero without B, and never negative."""
         arguments = jnp.stack([b, (temperature - T_REF) / 10.0])
         return 0.01 * jax.nn.softplus(self.network(arguments)[0]) * b
 
@@ -124,15 +124,15 @@ model = ln.NeuralODE(
     Reactor(jax.random.key(SEED)),
     observation,
     num_hidden=2,
-    log_noise=jnp.full(2, -3.0),  # the noise of the two readings is inferred with everything else
+    log_noise=jnp.full(2, -3.0),  # the noise of the two outputs is inferred along with the weights
 )
 
 # %% [markdown]
 # ## The fit
 #
-# A model as small as this one can have all its weights stochastic, so that the band of the loss is not too narrow.
-# Samples may be ten minutes apart, in which A halves: `largest_step` has the integrator (Heun's, of second order) take
-# smaller steps. With long ones its error would pass for a property of the reactor, and bias k.
+# In a model this small all weights can be stochastic, so that the band of the loss is not too narrow. Readings may be
+# ten minutes apart, in which time A halves: `largest_step` makes the integrator (Heun's, of second order) take smaller
+# steps. With long steps its error would be mistaken for a property of the reactor, and would bias k.
 
 # %%
 options = {
@@ -152,14 +152,15 @@ fit = ln.fit(train, validation=valid, model=model, method="langevin", stochastic
 print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factors {np.round(fit.noise_factor, 2)}")
 
 # %% [markdown]
-# A file never carries code: to read the fit again, give a model of the same structure. Its weights do not matter.
+# A fit file never contains code: to load it, pass a model of the same structure. The weights of that model do not
+# matter.
 
 # %%
 fit.save(OUT / "batch_reactor.langenode")
 fit = ln.load_fit(OUT / "batch_reactor.langenode", model=model)
 
 # %% [markdown]
-# ## Batches that were held out
+# ## Held-out batches
 
 # %%
 predicted = fit.predict(test)
@@ -172,13 +173,13 @@ for k, (name, unit) in enumerate(zip(test.output_names, ("mol/L", "(absorbance)"
     print(f"held-out {name}: rmse {rmse:.4f}, spread {measured.std():.4f} {unit}; 90 % coverage {100 * covered:.1f} %")
 
 # %% [markdown]
-# ## The law that was learned
+# ## The learned rate law
 #
-# `fit.sample` draws weights, and `fit.problem.partition.combine(model, weights)` puts a draw into the model: whatever
-# can be computed from the model has a band. First the rate constant, then the loss of B.
+# `fit.sample` draws weights, and `fit.problem.partition.combine(model, weights)` puts a sample into the model, so that
+# anything computed from the model has a band. First the rate constant, then the loss of B.
 #
-# One 90 % interval in ten misses, and with seed 0 that of k does, by a tenth of a percent: an exact fit to the readings
-# of A alone, without any network, is as low (0.0498). Other seeds give other errors of the readings; try some.
+# One 90 % interval in ten misses the truth. With seed 0 that of k does, by a tenth of a percent: an exact fit to the
+# readings of A alone, without any network, is as low (0.0498). Other seeds give other measurement errors; try some.
 
 # %%
 partition, fitted = fit.problem.partition, fit.problem.model
@@ -202,12 +203,12 @@ def band_of_loss(b, temperature):
 
 
 # %% [markdown]
-# We can only hope to know the loss where the batches have been: each curve ends at the largest B that the training
-# batches reached within 3 K of its temperature. (B is not measured by itself; we take it from the truth, for the plot.)
+# The loss can only be learned where there are data: each curve ends at the largest B that the training batches reached
+# within 3 K of its temperature. (B itself is not measured; for the plot we take it from the truth.)
 #
-# **What to see:** the learned law bends as a saturating one does, though nobody told the network that it should. Its
-# band is narrow where many batches have been and wide at high B and 350 K, where few have; the truth lies in the band
-# or close to it. Beyond the ends of the curves it would be a guess.
+# **What to look for:** the learned law bends like a saturating one, although nothing in the network imposes it. Its
+# band is narrow where there are many batches and wide at high B and 350 K, where there are few; the truth lies in the
+# band or close to it. Beyond the ends of the curves it would be a guess.
 
 # %%
 paths = []

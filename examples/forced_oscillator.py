@@ -1,13 +1,13 @@
 # %% [markdown]
-# # A forced oscillator: what is not observed must be hidden state
+# # A forced oscillator: unobserved quantities need hidden state
 #
-# A mass on a stiffening spring is pushed by a force that we record, and only its position is measured. **Question:**
-# how will it move under a force that it has never met?
+# A mass on a stiffening spring is pushed by a recorded force, and only its position is measured. **Question:** how will
+# it move under a new force?
 #
-# A law for the position alone, dx/dt = R(x, force), cannot do it: at the same position and under the same force the
-# mass may be moving either way. The model needs a state that nobody measures. We ask for it by the kind of model
-# "hidden": the outputs are followed by `num_hidden` further components, whose law is learned with the rest. Without
-# that (`kind` "auto") all kinds are tried and judged on validation data, which takes three times as long.
+# An equation for the position alone, dx/dt = R(x, force), is not enough: at the same position and under the same force
+# the mass may be moving either way. The model needs a state that is not measured. We request it with the model kind
+# "hidden": the state is the outputs followed by `num_hidden` further components, whose dynamics are learned with the
+# rest. By default (`kind` "auto") all kinds are tried and judged on validation data, which takes three times as long.
 
 # %%
 import os
@@ -21,12 +21,12 @@ from scipy.integrate import solve_ivp
 
 import langenode as ln
 
-# The maximum-likelihood fit that comes first ends in a line search, which goes further in 64 bits. Importing langenode
-# never changes JAX's settings, so this is ours to say. (The sampler itself runs in 32 bits all the same.)
+# The maximum-likelihood fit ends in a line search, which converges further in 64 bits. Importing langenode never
+# changes JAX's settings, so we enable 64 bits here. (The sampler itself still runs in 32 bits.)
 jax.config.update("jax_enable_x64", True)
 
 SEED = int(os.environ.get("LANGENODE_SEED", "0"))
-QUICK = bool(os.environ.get("LANGENODE_QUICK"))  # a minute less, for the tests; the results are rougher
+QUICK = bool(os.environ.get("LANGENODE_QUICK"))  # a minute faster, for the tests; the results are rougher
 OUT = Path(os.environ.get("LANGENODE_EXAMPLES_OUT", "examples-output"))
 OUT.mkdir(parents=True, exist_ok=True)
 
@@ -34,12 +34,12 @@ OUT.mkdir(parents=True, exist_ok=True)
 # ## The data
 #
 # The truth is Duffing's equation, x'' = -0.4 x' - x - 0.5 x^3 + force, with x in cm, time in s and a mass of 100 kg, on
-# which a force of 1 N gives 1 cm/s^2. Every run is released from rest at a position of its own, and pushed by three
-# sines of random strength, frequency and phase. Held-out runs have forces of their own.
+# which a force of 1 N gives 1 cm/s^2. Each run is released from rest at its own position and pushed by three sines of
+# random strength, frequency and phase. Held-out runs have different forces.
 #
-# No start is given: a run begins at the first reading of its position, with the noise of a reading, and that one is
-# neither fitted nor scored. That the mass was at rest is learned: the start of the hidden components is an affine
-# function of the first reading and force.
+# No start is given: a run begins at the first reading of its position, with the noise of a reading, which is neither
+# fitted nor scored. That the mass was at rest is learned: the start of the hidden components is an affine function of
+# the first reading and force.
 
 # %%
 NUM_RUNS, NUM_READINGS, SECONDS = 20 if QUICK else 30, 61, 15.0
@@ -84,7 +84,7 @@ print(f"{train.num_trajectories} to train, {valid.num_trajectories} to validate,
 # %% [markdown]
 # ## Two fits: without and with hidden state
 #
-# Of the first we only want to see how it fails, so it gets a short training.
+# We only want to see how the first one fails, so it is trained briefly.
 
 
 # %%
@@ -107,9 +107,9 @@ fits["hidden state"] = fit = ln.fit(train, validation=valid, seed=SEED, options=
 print(f"{fit}\ntrained in {fit.seconds:.0f} s; noise factor {fit.noise_factor[0]:.2f}")
 
 # %% [markdown]
-# ## Under forces that were held out
+# ## Predictions under held-out forces
 #
-# `with_observed_start` masks the readings that told the start: a model that was given them earns nothing by them.
+# `with_observed_start` masks the readings that define the start, so that they are not scored.
 
 # %%
 seen = ln.with_observed_start(test).mask[..., 0]
@@ -126,23 +126,24 @@ for name, one in fits.items():
           f"90 % coverage {100 * covered:.1f} %")  # fmt: skip
 
 # %% [markdown]
-# ## To ArviZ
+# ## Export to ArviZ
 #
-# `to_arviz` gives the draws of the stochastic weights, one variable for each array of the model, and with data also the
-# predictions and what was observed: all of ArviZ's tables and plots work on it.
+# `to_arviz` returns samples of the stochastic weights, one variable per array of the model, and, if given data, also
+# the predictions and observations: all of ArviZ's tables and plots work with it.
 
 # %%
 posterior = fit.to_arviz(test, num_samples=128 if QUICK else 500)
 print("groups:", ", ".join(posterior.groups()))
 noise = np.exp(posterior["posterior"]["log_noise"].to_numpy()).ravel() * fit.noise_factor
-noise = noise * fit.scaling.output_scale[0]  # the fit is made in scaled units
+noise = noise * fit.scaling.output_scale[0]  # the fit uses scaled units
 print(f"inferred noise {noise.mean():.3f} cm, of which the readings' own is {NOISE} cm")
 
 # %% [markdown]
-# **What to see:** without hidden state the model has only a wide band to offer: it knows that it does not know. With
-# one hidden component the prediction follows the mass for fifteen seconds under a new force, so closely that the
-# difference is drawn apart (below). Most of what is left is the error of the readings; the rest (the dashed line) is
-# smooth in time. Part of it comes from the first reading, whose error is carried along (and is in the band).
+# **What to look for:** without hidden state the model can only give a wide band, which correctly reflects its
+# ignorance. With one hidden component the prediction follows the mass for fifteen seconds under a new force, so
+# closely that the difference is plotted separately (bottom row). Most of the difference is measurement error; the rest
+# (dashed line) is smooth in time. Part of it comes from the first reading, whose error propagates (and is included in
+# the band).
 
 # %%
 figure, axes = plt.subplots(3, 3, figsize=(12, 7.5), sharex=True, sharey="row", layout="constrained",

@@ -1,12 +1,12 @@
 # %% [markdown]
-# # Predator and prey: a model for data that come without a law
+# # Predator and prey: a model for data without known equations
 #
-# Thirty enclosures were stocked with different, known numbers of prey and predators and then counted for twelve years,
-# at irregular times and with counting errors; 15 % of the counts are missing. **Question:** how will the two
-# populations develop in an enclosure that we have not seen, given only what it is stocked with, and how sure can we be?
+# Thirty enclosures were stocked with different, known numbers of prey and predators. The animals were then counted for
+# twelve years, at irregular times and with counting errors; 15 % of the counts are missing. **Question:** how will the
+# two populations develop in an unseen enclosure, given only its initial stock, and how certain can we be?
 #
-# We pretend not to know the equations. `ln.fit` then tries a few generic neural ODEs, keeps the plainest that predicts
-# the validation enclosures well, and learns how uncertain its weights and its noise are.
+# We pretend not to know the equations. `ln.fit` then tries a few generic neural ODEs, keeps the simplest one that
+# predicts the validation enclosures well, and infers the uncertainty of its weights and of the noise.
 
 # %%
 import os
@@ -19,21 +19,21 @@ from scipy.integrate import solve_ivp
 
 import langenode as ln
 
-# The maximum-likelihood fit that comes first ends in a line search, which goes further in 64 bits. Importing langenode
-# never changes JAX's settings, so this is ours to say. (The sampler itself runs in 32 bits all the same.)
+# The maximum-likelihood fit ends in a line search, which converges further in 64 bits. Importing langenode never
+# changes JAX's settings, so we enable 64 bits here. (The sampler itself still runs in 32 bits.)
 jax.config.update("jax_enable_x64", True)
 
 SEED = int(os.environ.get("LANGENODE_SEED", "0"))
-QUICK = bool(os.environ.get("LANGENODE_QUICK"))  # a minute less, for the tests; the results are rougher
+QUICK = bool(os.environ.get("LANGENODE_QUICK"))  # a minute faster, for the tests; the results are rougher
 OUT = Path(os.environ.get("LANGENODE_EXAMPLES_OUT", "examples-output"))
 OUT.mkdir(parents=True, exist_ok=True)
 
 # %% [markdown]
 # ## The data
 #
-# The truth is the Lotka-Volterra law, with times in years and animals in hundreds. An enclosure is one dict: its times
-# are its own, NaN says "not counted", and `initial` is what it was stocked with at its first time. (Where the start of
-# a trajectory is not known, leave `initial` out: its first reading serves; see forced_oscillator.py.)
+# The truth is the Lotka-Volterra law, with times in years and animals in hundreds. Each enclosure is one dict with its
+# own times; NaN means "not counted", and `initial` is its stock at the first time. (If the start of a trajectory is not
+# known, leave `initial` out: the first reading is used instead; see forced_oscillator.py.)
 
 # %%
 NUM_ENCLOSURES, NUM_COUNTS, YEARS = 20 if QUICK else 30, 30, 12.0
@@ -55,7 +55,7 @@ for start in starts:
     times = np.concatenate([[0.0], np.sort(rng.uniform(0.1, YEARS, NUM_COUNTS))])
     counts = truth(start, times) + NOISE * rng.standard_normal((len(times), 2))
     counts[rng.random(counts.shape) < MISSING] = np.nan
-    counts[0] = np.nan  # nobody counts on the day of stocking
+    counts[0] = np.nan  # no counts on the day of stocking
     enclosures.append({"times": times, "outputs": counts, "initial": start})
 units = {"time": "years", "prey": "hundreds", "predators": "hundreds"}
 data = ln.Dataset.from_list(enclosures, output_names=["prey", "predators"], units=units)
@@ -66,8 +66,8 @@ print(f"{train.num_trajectories} to train, {valid.num_trajectories} to validate,
 # %% [markdown]
 # ## The fit
 #
-# Nothing needs to be chosen. The validation enclosures decide between the kinds of model, and with the training ones
-# they calibrate the noise: its factor grows where new enclosures scatter more than those that were fitted.
+# No choices are needed. The validation enclosures select the kind of model and, together with the training enclosures,
+# calibrate the noise: the noise factor increases if new enclosures scatter more than the fitted ones.
 
 # %%
 options = {}
@@ -92,11 +92,11 @@ fit.save(OUT / "predator_prey.langenode")
 fit = ln.load_fit(OUT / "predator_prey.langenode")
 
 # %% [markdown]
-# ## Predictions for enclosures that were held out
+# ## Predictions for held-out enclosures
 #
-# `predict` gives an xarray Dataset. `quantiles` are those of the model's own curve; `observation_quantiles` have the
-# counting error too, so they are the ones to compare with counts: 90 % of new counts should lie between their levels
-# 0.05 and 0.95.
+# `predict` returns an xarray Dataset. `quantiles` are those of the model's curve; `observation_quantiles` include the
+# counting error, so these are the ones to compare with counts: 90 % of new counts should lie between the levels 0.05
+# and 0.95.
 
 # %%
 predicted = fit.predict(test)
@@ -110,12 +110,12 @@ for k, name in enumerate(test.output_names):
     print(f"held-out {name}: rmse {rmse:.3f}, spread {counted.std():.3f} hundreds; 90 % coverage {100 * covered:.1f} %")
 
 # %% [markdown]
-# To predict, a start and the times that we care about are enough: all outputs may be NaN. That gives smooth bands
-# between the counts.
+# A prediction needs only a start and the times of interest: all outputs may be NaN. This gives smooth bands between the
+# counts.
 #
-# **What to see:** the band follows counts it has never seen through a cycle and a half. It is not much wider than the
-# counting error at first, and the truth (dashed) lies within it. The missing counts did no harm: they are gaps
-# in the data, not zeros.
+# **What to look for:** the band follows unseen counts through a cycle and a half. At first it is not much wider than
+# the counting error, and the truth (dashed) lies within it. The missing counts do no harm: they are treated as gaps in
+# the data, not as zeros.
 
 # %%
 fine = np.linspace(0.0, YEARS, 121)

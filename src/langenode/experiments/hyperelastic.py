@@ -53,7 +53,7 @@ class HyperelasticConfig(CompositeConfig):
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices made by measurement (see docs/hyperelastic.md) that differ from the general defaults."""
+    """Choices made by measurement (see docs/guide/hyperelastic.md) that differ from the general defaults."""
     del target
     way = "full" if asked.get("stochastic", "all") == "all" else "refit"
     layers: dict[str, Any] = {

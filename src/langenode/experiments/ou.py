@@ -41,7 +41,7 @@ class OUConfig(Config):
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices made by measurement (see docs/ou.md) that differ from the general defaults."""
+    """Choices made by measurement (see docs/guide/ou.md) that differ from the general defaults."""
     del asked
     layers: dict[str, Any] = {
         "scaling": "none",  # the two weights are read in the data's own units

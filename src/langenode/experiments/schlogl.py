@@ -57,7 +57,7 @@ class SchloglConfig(Config):
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices made by measurement (see docs/schlogl.md) that differ from the general defaults."""
+    """Choices made by measurement (see docs/guide/schlogl.md) that differ from the general defaults."""
     layers: dict[str, Any] = {
         "mle": {"num_adam": 300, "num_lbfgs": 0},
         "population": {"loss": "quantile", "kl_weight": 3e-3, "saturation": 0.5},

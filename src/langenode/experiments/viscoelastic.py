@@ -62,7 +62,7 @@ class ViscoelasticConfig(CompositeConfig):
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices made by measurement (see docs/viscoelastic.md) that differ from the general defaults."""
+    """Choices made by measurement (see docs/guide/viscoelastic.md) that differ from the general defaults."""
     del target
     law = asked.get("model", {}).get("law", "paper" if method == "paper" else "tensor")
     layers: dict[str, Any] = {
