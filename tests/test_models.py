@@ -381,7 +381,7 @@ def test_inferred_noise_and_trainable_start_count_as_weights():
     [
         (lambda key: MLP((3,), key=key), "sizes such as"),
         (lambda key: MLP((3, 0, 1), key=key), "positive layer size"),
-        (lambda key: MLP((3, 1), "tan", key=key), "choose one of them"),
+        (lambda key: MLP((3, 1), "tan", key=key), "must be one of elu, .*found .tan."),
         (lambda key: Heun(0), "substeps must be at least 1"),
         (lambda key: NeuralODE(None, None, num_hidden=0), "give at least one"),
         (lambda key: NeuralODE(relaxation, None, num_hidden=0), "make them agree"),

@@ -118,7 +118,7 @@ def test_a_network_without_a_possible_reaction_stands_still():
         ({"species": ("X", "X"), "initial": (1, 1)}, "different names"),
         ({"initial": (1, 2)}, "whole number"),
         ({"initial": (-1,)}, "whole number"),
-        ({"reactions": (Reaction({"Y": 1}, {}, 1.0),)}, "known species"),
+        ({"reactions": (Reaction({"Y": 1}, {}, 1.0),)}, "reactions must be between"),
         ({"reactions": (Reaction({"X": 1}, {}, -1.0),)}, "rates finite"),
         ({"reactions": (Reaction({"X": -1}, {}, 1.0),)}, "rates finite"),
     ],

@@ -71,7 +71,7 @@ def test_the_table_has_distances_to_the_exact_posterior(real):
     assert point["std_ratio"]["mean"] < 1e-3 and point["distance"]["mean"] > 0.99
     assert "distance" in found.out and "exact posterior" in found.out
     page = (folder / "comparison.html").read_text()
-    assert "Distance to the reference" in page and "The bands of all methods" in page and "Not run" in page
+    assert "Distance to the reference" in page and "Bands of all methods" in page and "Not run" in page
     exact = json.loads((folder / "laplace-3" / "metrics.json").read_text())["reference_posterior"]
     assert exact["how"] == "quadrature" and len(exact["mean"]) == len(exact["std"]) == 2
 
@@ -317,7 +317,7 @@ def test_rows_have_the_spread_over_seeds(tmp_path):
     crps = table["rows"][0]["numbers"]["crps"]
     assert crps == {"mean": pytest.approx(3.0), "std": pytest.approx(2.0**0.5), "num": 2}
     assert [row["num_stopped"] for row in table["rows"]] == [0, 2]
-    assert any(note.startswith("Ended by the budget") and "nuts" in note for note in table["notes"])
+    assert any(note.startswith("Stopped by the budget") and "nuts" in note for note in table["notes"])
     assert standings.cell_text(crps) == "3.0 ± 1.4"
 
 

@@ -1,7 +1,7 @@
-"""The demonstrations and a user's own data: a configuration, data, a model, metrics and figures for each.
+"""The demonstrations and a user's own data: configuration, data, model, metrics and figures of each.
 
 Belongs here: what one experiment does differently from the others. Does not belong here: stages that all share (`runs`)
-and figures that know no experiment (`plots`).
+and figures that depend on no experiment (`plots`).
 """
 
 from langenode.experiments import hyperelastic, ou, own, schlogl, viscoelastic

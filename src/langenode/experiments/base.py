@@ -1,4 +1,4 @@
-"""What an experiment is: a configuration with its defaults, a generator, a model, and its own metrics and figures."""
+"""The definition of an experiment: a configuration with its defaults, a generator, a model, metrics and figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from langenode.inference.problem import Problem
 
 
 class Splits(NamedTuple):
-    """Training data, and held-out data for choices (validation) and for reported numbers (test)."""
+    """Training data, and held-out data for decisions (validation) and for reported numbers (test)."""
 
     train: Dataset
     validation: Dataset
@@ -28,7 +28,7 @@ class Companion(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What metrics and figures are made of, all read from the run's files."""
+    """The inputs of metrics and figures, all read from the run's files."""
 
     config: Any
     problem: Problem
@@ -47,7 +47,7 @@ class Results(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure with the words and numbers that stand beside it in the report."""
+    """A figure with its title, caption, alt text and the numbers shown beside it in the report."""
 
     figure: Any
     title: str
@@ -57,37 +57,38 @@ class Drawing(NamedTuple):
 
 
 def population_unless_papers(method: str) -> str:
-    """All demonstrations mean a population; but the paper's method keeps its likelihood, and draws need one."""
+    """Return the default target: population, but tempered for the paper's method and posterior for samplers."""
     if method in DRAWN_METHODS:
         return "posterior"
     return "tempered" if method == "paper" else "population"
 
 
 def no_companions(config: Any) -> dict[str, Any]:
-    """No other fit beside the one asked for."""
+    """Default of `companions`: no other fit."""
     del config
     return {}
 
 
 def never(config: Any) -> bool:
-    """Of no configuration."""
+    """Default of `has_exact_posterior`: never."""
     del config
     return False
 
 
 def as_configured(config: Any) -> dict[str, Any]:
-    """The configured model is the only candidate."""
+    """Default of `candidates`: the configured model only."""
     return {"the model": config}
 
 
 class Experiment(NamedTuple):
     """One demonstration, or a user's own data.
 
-    `defaults(method, target, asked)` are the layers below the user's choices, which are `asked`. `simulate` makes (or
-    reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the plainest first; the
-    best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics`
-    adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)`
-    says whether the weights are so few, and their law so plain, that sums over a grid give their posterior.
+    `defaults(method, target, asked)` are the layers below the user's choices, which are `asked`. `simulate` generates
+    (or reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the simplest first;
+    the best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with.
+    `metrics` adds entries to metrics.json; `figures` returns named figures, in the report's order.
+    `has_exact_posterior(config)` says whether the weights are few enough, and their density simple enough, to compute
+    the posterior by sums over a grid.
     """
 
     name: str

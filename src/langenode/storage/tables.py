@@ -14,7 +14,7 @@ from langenode.storage.folder import write_bytes, write_text
 
 
 class StoredPrediction(NamedTuple):
-    """Samples of the model's outputs, (sample, condition, time, out), and the weights behind them."""
+    """Samples of the model's outputs, (sample, condition, time, out), and the weights they were made with."""
 
     outputs: np.ndarray
     weights: np.ndarray
@@ -23,14 +23,14 @@ class StoredPrediction(NamedTuple):
 def write_predictions(
     path: Path, data: Dataset, prediction: Prediction, observable: np.ndarray, weight_names: tuple[str, ...]
 ) -> None:
-    """Samples, mean and quantiles for every condition, with the weights that made them."""
+    """Write samples, mean and quantiles for every condition, with the weights they were made with."""
     weights = np.asarray(prediction.weights)
     dataset = prediction_dataset(data, prediction.outputs, observable, weights, weight_names)
     write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
 
 
 def read_predictions(path: Path) -> StoredPrediction:
-    """The samples and the weights that made them."""
+    """Read the samples and the weights they were made with."""
     import xarray as xr
 
     with xr.open_dataset(path, engine="scipy") as stored:
@@ -40,7 +40,7 @@ def read_predictions(path: Path) -> StoredPrediction:
 
 
 def write_history(path: Path, rows: np.ndarray, validation: np.ndarray, block: int) -> None:
-    """Loss, data term and KL of every update; the validation score at the end of each block."""
+    """Write loss, data term and KL of every update, and the validation score at the end of each block."""
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(["update", "loss", "data", "kl", "validation"])
@@ -52,7 +52,7 @@ def write_history(path: Path, rows: np.ndarray, validation: np.ndarray, block: i
 
 
 def read_history(path: Path) -> dict[str, np.ndarray]:
-    """The columns of the history."""
+    """Read the columns of the history."""
     columns = ("loss", "data", "kl", "validation")
     if len(path.read_text().splitlines()) < 2:  # nothing was trained
         return {name: np.zeros(0) for name in columns}
@@ -61,7 +61,7 @@ def read_history(path: Path) -> dict[str, np.ndarray]:
 
 
 def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:
-    """Add a row; rows from beyond `step`, left by a run that was cut off later than its checkpoint, are dropped."""
+    """Add a row; drop rows beyond `step`, left by a run that was interrupted after its last checkpoint."""
     earlier = path.read_text().splitlines() if path.exists() else []
     kept = [line for line in earlier if int(line.split(",")[0]) < step]
     row = ",".join([str(step), *(repr(float(x)) for x in w1_per_time)])
@@ -69,6 +69,6 @@ def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:
 
 
 def read_convergence(path: Path) -> dict[str, np.ndarray]:
-    """W1 over time at some updates: `update` and `w1`, (update, time)."""
+    """Read W1 over time at some updates: `update` and `w1`, (update, time)."""
     table = np.loadtxt(path, delimiter=",", ndmin=2) if path.exists() else np.zeros((0, 2))
     return {"update": table[:, 0], "w1": table[:, 1:]}
