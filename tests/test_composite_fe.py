@@ -205,7 +205,7 @@ def test_finer_voxels_change_the_shear_stiffness_by_less_than_3_percent(seed):
 
 
 def test_stiffness_is_linear_in_the_shear_modulus_of_the_matrix():
-    """A third solve between the two; that it meets the shipped line also ties the file to the code."""
+    """A third solve between the two lies on the shipped line, which also ties the file to the code."""
     matrix = MATRIX_AT_ONCE._replace(shear=0.19)
     found = effective_stiffness(*voxels_of(place_spheres(4, 0.2, seed=7), 12, GLASS, matrix))
     (shipped,) = shipped_stiffness([7])
@@ -238,7 +238,7 @@ def hashin_shtrikman(matrix, glass, fraction):
 
 
 def test_the_microstructures_respect_the_bounds_of_hashin_and_shtrikman():
-    """The lower bounds lie near for spheres in a soft matrix; the bulk modulus is the bound to the error of volume."""
+    """Spheres in a soft matrix are close to the lower bounds; for the bulk modulus up to the volume error."""
     lower = hashin_shtrikman(MATRIX_AT_ONCE, GLASS, 0.2)
     upper = hashin_shtrikman(GLASS, MATRIX_AT_ONCE, 0.8)
     for cube in shipped_stiffness(range(128)):

@@ -14,7 +14,7 @@ REST = ("input_names", "output_names", "condition_names", "unit_names")
 
 
 def crossed(num_units=3, num_conditions=4, num_times=5):
-    """Every unit under every condition but one pair, some cells missing, one input, two outputs, a start."""
+    """Every unit under every condition except one pair, some cells missing, one input, two outputs, a start."""
     rng = np.random.default_rng(0)
     unit, condition = (a.ravel()[:-1] for a in np.meshgrid(*map(np.arange, (num_units, num_conditions)), indexing="ij"))
     num = len(unit)
@@ -115,7 +115,7 @@ def test_default_condition_is_identical_times_and_inputs():
     inputs = np.array([[0.0, 1.0], [0.0, 2.0], [-0.0, 1.0]])
     data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), inputs=inputs)
     np.testing.assert_array_equal(data.condition, [0, 1, 0])
-    # The start does not make a condition of its own.
+    # Different starts do not make different conditions.
     data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), initial=[1.0, 2.0, 3.0])
     assert data.num_conditions == 1 and data.initial is not None and data.initial.shape == (3, 1)
 

@@ -1,4 +1,4 @@
-"""Scaling: standardised at any magnitude, taken back, stored, refused where it does not fit."""
+"""Scaling: standardised at any magnitude, inverted, stored, refused where it does not fit."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Data files: exact round trips, files of others, and what is said of a damaged one."""
+"""Data files: exact round trips, files not written by Langenode, and messages about damaged ones."""
 
 import importlib.util
 import json
@@ -53,7 +53,7 @@ def test_a_damaged_file_is_a_data_error(tmp_path, suffix):
     save_data(crossed(), path)
     whole = path.read_bytes()
     cuts = [0, 1, 3, 5, 20, len(whole) // 4, len(whole) // 2, len(whole) - 200, len(whole) - 9]
-    # A cut in a CSV's last line may leave a whole, smaller table.
+    # A cut in a CSV's last line may leave a valid, smaller table.
     for cut in cuts[:-1] if suffix == ".csv" else cuts:
         path.write_bytes(whole[:cut])
         try:

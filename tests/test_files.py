@@ -1,4 +1,4 @@
-"""Configuration, run folder and fit file: whole or absent, and errors that say what to do."""
+"""Configuration, run folder and fit file: complete or absent, and errors that say what to do."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path):
 
 
 def test_none_is_a_word_that_switches_off_what_can_be_switched_off():
-    """TOML has no null; a word that is a choice of its own stays one."""
+    """TOML has no null; the word "none" stays text where it is a valid choice."""
     words = {"experiment": "ou", "scaling": "none", "sampler": {"layers": "none"}, "noise": {"sigma": "none"}}
     config = resolve(Config, words)
     assert config.scaling == "none" and config.sampler.layers is None and config.noise.sigma is None

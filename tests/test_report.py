@@ -1,4 +1,4 @@
-"""The report and the comparison of made-up runs: their text, their errors, and how a browser shows them."""
+"""The report and the comparison of made-up runs: their text, their errors, and their display in a browser."""
 
 import html.parser
 import io
@@ -82,7 +82,7 @@ def entry(name, **changes):
 
 
 def make_run(path, *, metrics=None, config=None, provenance=None, figures=FIGURES, index=None):
-    """A run folder; `metrics`, `config` and `provenance` are laid over what is usual."""
+    """Write a run folder; `metrics`, `config` and `provenance` override the usual values."""
     folder = RunFolder(path)
     folder.figures.mkdir(parents=True)
     options = CONFIG | (config or {})
@@ -164,7 +164,7 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
     ):
         assert phrase in page.text, phrase
     assert "[0.5, 1]" in page.text  # a matrix, in one line
-    assert "Automatic choices" not in page.text  # a demonstration chooses nothing by itself
+    assert "Automatic choices" not in page.text  # a demonstration makes no automatic choices
 
 
 def test_a_report_is_written_whole_into_its_folder(tmp_path):
@@ -461,7 +461,7 @@ def pages(tmp_path_factory):
 
 
 def look(browser, path, width):
-    """Everything that is wrong with a page at a width, in light and dark."""
+    """Return everything that is wrong with a page at a given width, in light and dark mode."""
     page = browser.new_page()
     page.set_viewport_size({"width": width, "height": 800})
     said, requests = [], []

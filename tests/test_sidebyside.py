@@ -25,7 +25,7 @@ TINY = options(
     "training.block=5 mle.num_adam=5 mle.num_lbfgs=0 predict.num_samples=32 predict.num_weights=64 "
     "predict.num_w1_draws=2 draws.num=64"
 )
-# A rate at which training cannot stay finite; methods that draw do not train.
+# A learning rate at which training diverges; sampling methods do not train.
 REAL = ("compare", "--experiment", "ou", "--methods", "laplace,gaussian-full,map,bottleneck", "--seeds", "3")
 REAL = (*REAL, "--budget", "2m", "--jobs", "1", *TINY, "--set", "training.learning_rate=1e30")
 
@@ -226,7 +226,7 @@ def test_predictions_are_held_against_a_trusted_sampler(tmp_path):
         write_run(tmp_path / "m", "map", two_points(1.0, 0.0), weights),
     ]
     found, _ = measured(runs)
-    assert found["n"] == references.Measured(num_draws=16)._asdict()  # not against itself
+    assert found["n"] == references.Measured(num_draws=16)._asdict()  # a run is not compared with itself
     assert found["l"]["to"] == "n" and found["l"]["of"] == "predictions"
     np.testing.assert_allclose([found["l"][k] for k in ("mean_error", "std_ratio")], [0.5, 2.0], rtol=1e-12)
     assert found["l"]["distance"] == pytest.approx(np.hypot(0.5, 1.0), rel=1e-12)

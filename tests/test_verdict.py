@@ -1,4 +1,4 @@
-"""The verdict: each check can pass, doubt and fail, and says why."""
+"""The verdict: each check can pass, doubt and fail, and states why."""
 
 import copy
 

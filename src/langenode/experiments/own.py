@@ -129,11 +129,11 @@ def _sizes(data: Dataset) -> dict[str, int]:
 
 def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Choice]]:
     """Return whether trajectories of equal times and inputs are separate conditions, and the choice."""
-    told = asked.get("data", {})
-    if "separate" in told:
-        return bool(told["separate"]), []
+    asked_data = asked.get("data", {})
+    if "separate" in asked_data:
+        return bool(asked_data["separate"]), []
     is_shared = data.num_conditions < data.num_trajectories
-    if not is_shared or told.get("condition") or starts_agree(data):
+    if not is_shared or asked_data.get("condition") or starts_agree(data):
         return False, []
     why = "they have equal times and inputs but different starts, so each is predicted from its own start"
     return True, [Choice("replicates", "none: every trajectory is a condition", why)]
