@@ -1,4 +1,4 @@
-"""Wrong input, file by file and word by word: one line, exit code 2, and nothing on disk has changed."""
+"""Wrong input of every kind: one line, exit code 2, and nothing on disk has changed."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ HEADER = "run,t,force,x,v"
 
 
 def command(monkeypatch, capsys, *words):
-    """Run the command in this process; its exit code, standard output and standard error."""
+    """Run the command in this process; return its exit code, standard output and standard error."""
     monkeypatch.setattr(sys, "argv", ["langenode", *map(str, words)])
     capsys.readouterr()
     code = 0
@@ -38,12 +38,12 @@ def command(monkeypatch, capsys, *words):
 
 
 def everything(folder):
-    """All that is in a folder, names and contents."""
+    """Return everything in a folder, names and contents."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def rows(num=6, steps=6, *, scale=1.0):
-    """Oscillators under a force, a list of cells a row: run, t, force, x, v."""
+    """Return forced oscillators, one list of cells per row: run, t, force, x, v."""
     rng = np.random.default_rng(0)
     table = []
     for run in range(num):
@@ -61,7 +61,7 @@ def text(table, header=HEADER):
 
 
 def changed(row, column, cell):
-    """The good table with one cell of another content."""
+    """Return the good table with one cell replaced."""
     table = rows()
     table[row][HEADER.split(",").index(column)] = cell
     return text(table)
@@ -69,7 +69,7 @@ def changed(row, column, cell):
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch, capsys):
-    """Run a command in a folder that holds earlier results; see that it is refused and that nothing has changed."""
+    """Run a command in a folder with earlier results; check that it is refused and that nothing has changed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.csv").write_text(text(rows()))
     earlier = tmp_path / "runs" / "earlier"
@@ -93,7 +93,7 @@ def refused(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def idle(monkeypatch):
-    """No stage of a run may begin: what is wrong must be seen before any work."""
+    """Let no stage of a run begin: faults must be found before any work."""
 
     def fail(*_):
         raise AssertionError("work has begun")
@@ -103,7 +103,7 @@ def idle(monkeypatch):
 
 @pytest.fixture(scope="module")
 def fit_bytes():
-    """The content of a fit file, of a sampler that nobody trained."""
+    """Return the content of a fit file of an untrained sampler."""
     layer = {"target": "posterior", "data": {"inputs": ["force"], "outputs": ["x", "v"]}}
     sizes = {"kind": "state", "layers": [4], "num_inputs": 1, "num_outputs": 2, "num_known": 2}
     sampler = {"num_steps": 2, "layers": [4]}
@@ -179,7 +179,7 @@ def test_an_error_is_json_where_json_was_asked_for(refused, tmp_path):
 
 
 def _write(path, fit_bytes):
-    """A good file of the format of its suffix."""
+    """Write a good file in the format of its suffix."""
     if path.suffix == ".langenode":
         path.write_bytes(fit_bytes)
         return
@@ -204,7 +204,7 @@ def test_damaged_files(refused, tmp_path, fit_bytes, suffix, fault):
     elif fault != "missing":
         _write(path, fit_bytes)
         content = path.read_bytes()
-        # A table that is cut at the end of a line is a whole one: in the first lines it cannot be fitted.
+        # A table cut at the end of a line is still valid; cut in its first lines it cannot be fitted.
         half = 60 if suffix == ".csv" else len(content) // 2
         path.write_bytes({"empty": b"", "cut": content[:half], "foreign": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"}[fault])
     if suffix == ".langenode":
@@ -421,7 +421,7 @@ def test_damaged_runs(refused, tmp_path, monkeypatch, capsys, name, verb):
     assert command(monkeypatch, capsys, "simulate", "ou", *words)[0] == 0
     (folder.path / name).write_bytes(b'{"cut')
     refused(verb, folder.path, says=name)
-    if name == "test.nc":  # what was made from the data when they were whole
+    if name == "test.nc":  # computed from the data before they were damaged
         folder.fit.write_bytes(b"earlier")
         folder.report.write_bytes(b"earlier")
         refused("fit", folder.path, "--force", says=name)
@@ -473,11 +473,11 @@ def test_new_data_that_do_not_suit_the_fit(refused, tmp_path, fit_bytes):
 
 
 def test_a_file_that_may_not_grow(refused, tmp_path, fit_bytes):
-    """The limit of a process on the size of its files stands for a full disk: writes fail half way."""
+    """A process limit on file sizes stands in for a full disk: writes fail half way."""
     (tmp_path / "fit.langenode").write_bytes(fit_bytes)
     (tmp_path / "bands.nc").write_bytes(b"earlier")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # Python's own choice: the write fails instead
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # Python's default: the write fails instead
     resource.setrlimit(resource.RLIMIT_FSIZE, (512, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
@@ -490,11 +490,11 @@ def test_a_file_that_may_not_grow(refused, tmp_path, fit_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-# What is no fault
+# Unusual but valid input
 
 
 def test_outputs_of_any_size_are_fitted(tmp_path, monkeypatch, capsys):
-    """Outputs of 1e-12 and of 1e12 are standardised: the bands are finite, and the same but for their units."""
+    """Outputs of 1e-12 and of 1e12 are standardised: the bands are finite, and the same up to their units."""
     monkeypatch.chdir(tmp_path)
     bands = {}
     with compiled_once(tmp_path / "compiled"):
@@ -508,5 +508,5 @@ def test_outputs_of_any_size_are_fitted(tmp_path, monkeypatch, capsys):
             assert np.isfinite(bands[scale]).all() and 0.1 < np.abs(bands[scale]).max() < 100
             found = json.loads((tmp_path / f"runs/{scale}/metrics.json").read_text())
             assert found["crps"] > 0 and 0.01 < found["crps"] / scale < 10
-    # To the float32 of the fit, through twenty updates of it.
+    # Up to float32 rounding through the twenty updates of the fit.
     np.testing.assert_allclose(bands[1e-12], bands[1e12], rtol=0.01, atol=0.01)

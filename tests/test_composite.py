@@ -1,4 +1,4 @@
-"""Composite data: relaxation and superposition against closed forms, loadings, and the data set that they make."""
+"""Composite data: relaxation and superposition against closed forms, loadings, and the resulting data set."""
 
 import jax
 import numpy as np

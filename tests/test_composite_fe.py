@@ -96,7 +96,7 @@ def test_spheres_that_do_not_fit_are_refused(case, monkeypatch):
 
 
 def test_a_cube_without_voxels_is_refused():
-    with pytest.raises(ValueError, match="counted from one"):
+    with pytest.raises(ValueError, match="must be one or more"):
         glass_fraction(place_spheres(1, 0.1, seed=0), 0)
 
 
@@ -205,7 +205,7 @@ def test_finer_voxels_change_the_shear_stiffness_by_less_than_3_percent(seed):
 
 
 def test_stiffness_is_linear_in_the_shear_modulus_of_the_matrix():
-    """A third solve between the two; that it meets the shipped line also ties the file to the code."""
+    """A third solve between the two lies on the shipped line, which also ties the file to the code."""
     matrix = MATRIX_AT_ONCE._replace(shear=0.19)
     found = effective_stiffness(*voxels_of(place_spheres(4, 0.2, seed=7), 12, GLASS, matrix))
     (shipped,) = shipped_stiffness([7])
@@ -213,8 +213,8 @@ def test_stiffness_is_linear_in_the_shear_modulus_of_the_matrix():
     assert isotropic_part(shipped.at(0.19)).bulk == pytest.approx(isotropic_part(found).bulk, rel=1e-6)
 
 
-def test_the_mean_of_the_replicas_is_nearly_isotropic_though_each_is_not():
-    tensors = np.array([deviatoric(replica.per_shear) for replica in shipped_stiffness(range(128))])
+def test_the_mean_of_the_microstructures_is_nearly_isotropic_though_each_is_not():
+    tensors = np.array([deviatoric(cube.per_shear) for cube in shipped_stiffness(range(128))])
     mean, shear = tensors.mean(0), np.trace(tensors.mean(0)) / 10.0
     scatter = np.sqrt(np.sum((tensors - mean) ** 2, axis=(1, 2)).mean())
     assert np.linalg.norm(mean - 2.0 * shear * DEVIATOR) < 5.0 * scatter / np.sqrt(len(tensors))
@@ -222,9 +222,9 @@ def test_the_mean_of_the_replicas_is_nearly_isotropic_though_each_is_not():
 
 
 def test_pressure_hardly_knows_the_shear_modulus():
-    for replica in shipped_stiffness(range(128)):
-        bulk = isotropic_part(replica.fixed).bulk
-        np.testing.assert_allclose(replica.fixed, Phase(bulk, 0.0).stiffness, atol=1e-6 * bulk)
+    for cube in shipped_stiffness(range(128)):
+        bulk = isotropic_part(cube.fixed).bulk
+        np.testing.assert_allclose(cube.fixed, Phase(bulk, 0.0).stiffness, atol=1e-6 * bulk)
 
 
 def hashin_shtrikman(matrix, glass, fraction):
@@ -237,12 +237,12 @@ def hashin_shtrikman(matrix, glass, fraction):
     return Phase(bulk, shear)
 
 
-def test_the_replicas_respect_the_bounds_of_hashin_and_shtrikman():
-    """The lower bounds lie near for spheres in a soft matrix; the bulk modulus is the bound to the error of volume."""
+def test_the_microstructures_respect_the_bounds_of_hashin_and_shtrikman():
+    """Spheres in a soft matrix are close to the lower bounds; for the bulk modulus up to the volume error."""
     lower = hashin_shtrikman(MATRIX_AT_ONCE, GLASS, 0.2)
     upper = hashin_shtrikman(GLASS, MATRIX_AT_ONCE, 0.8)
-    for replica in shipped_stiffness(range(128)):
-        found = isotropic_part(replica.at(MATRIX_AT_ONCE.shear))
+    for cube in shipped_stiffness(range(128)):
+        found = isotropic_part(cube.at(MATRIX_AT_ONCE.shear))
         assert lower.shear < found.shear < min(1.2 * lower.shear, upper.shear)
         assert found.bulk == pytest.approx(lower.bulk, rel=5e-4)
         assert found.bulk < upper.bulk
@@ -256,12 +256,12 @@ def test_stiffnesses_of_the_default_come_from_the_file_and_others_are_computed()
     (found,) = stiffnesses(geometry, [3])
     expected = composite_stiffness(place_spheres(1, 0.2, seed=3), 4)
     np.testing.assert_allclose(found.at(0.2), expected.at(0.2), rtol=1e-10, atol=1e-10)
-    with pytest.raises(ValueError, match="from 0 to 127; got 128"):
+    with pytest.raises(ValueError, match="from 0 to 127; found 128"):
         shipped_stiffness([0, 128])
 
 
 @pytest.mark.slow
-def test_a_shipped_replica_can_be_made_again():
+def test_a_shipped_microstructure_can_be_made_again():
     (shipped,) = shipped_stiffness([100])
     made = compute_stiffnesses(CompositeGeometry(), [100])[100]
     np.testing.assert_allclose(shipped.fixed, made.fixed, rtol=1e-6, atol=1e-6)
@@ -276,7 +276,7 @@ def run(monkeypatch, *arguments):
 def test_the_command_writes_a_file_that_reads_back(tmp_path, monkeypatch, capsys):
     path = tmp_path / "small.csv"
     run(monkeypatch, "--replicas", 2, "--spheres", 1, "--fraction", 0.1, "--resolution", 4, "--out", path)
-    assert "2 replicas" in capsys.readouterr().out
+    assert "2 microstructures" in capsys.readouterr().out
     assert "--replicas 2 --spheres 1 --fraction 0.1 --resolution 4 --gap 0.3" in path.read_text()
     expected = compute_stiffnesses(CompositeGeometry(1, 0.1, 4), [0, 1])
     for number, found in read_stiffnesses(path).items():

@@ -14,7 +14,7 @@ REST = ("input_names", "output_names", "condition_names", "unit_names")
 
 
 def crossed(num_units=3, num_conditions=4, num_times=5):
-    """Every unit under every condition but one pair, some cells missing, one input, two outputs, a start."""
+    """Every unit under every condition except one pair, some cells missing, one input, two outputs, a start."""
     rng = np.random.default_rng(0)
     unit, condition = (a.ravel()[:-1] for a in np.meshgrid(*map(np.arange, (num_units, num_conditions)), indexing="ij"))
     num = len(unit)
@@ -115,7 +115,7 @@ def test_default_condition_is_identical_times_and_inputs():
     inputs = np.array([[0.0, 1.0], [0.0, 2.0], [-0.0, 1.0]])
     data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), inputs=inputs)
     np.testing.assert_array_equal(data.condition, [0, 1, 0])
-    # The start does not make a condition of its own.
+    # Different starts do not make different conditions.
     data = Dataset.from_arrays([0.0, 1.0], np.ones((3, 2)), initial=[1.0, 2.0, 3.0])
     assert data.num_conditions == 1 and data.initial is not None and data.initial.shape == (3, 1)
 
@@ -239,13 +239,13 @@ def test_union_refuses_other_inputs_at_a_shared_time_and_other_paths_between():
             [{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [1.0], "unit": 1}],
             "the same keys",
         ),
-        ([{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [[1.0, 2.0]]}], "one shape"),
+        ([{"times": [0.0], "outputs": [1.0]}, {"times": [0.0], "outputs": [[1.0, 2.0]]}], "same shape"),
         (
             [
                 {"times": [0.0], "outputs": [1.0], "inputs": [1.0], "condition": 0},
                 {"times": [1.0], "outputs": [1.0], "inputs": [[1.0, 2.0]], "condition": 0},
             ],
-            "one shape",
+            "same shape",
         ),
     ],
 )
@@ -317,7 +317,7 @@ def test_refuses_padding_that_does_not_repeat_the_inputs():
         ({"inputs": np.ones((4, 3))}, "inputs must fit"),
         ({"inputs": [[1.0], [1.0, 2.0]]}, "rectangular"),
         ({"mask": np.ones((5, 3), bool)}, "mask must fit"),
-        ({"condition": [0, 1]}, "one label a trajectory"),
+        ({"condition": [0, 1]}, "one label per trajectory"),
         ({"condition": [0.0, np.nan, 1.0]}, "finite numbers"),
         ({"unit": [None, "a", "b"]}, "a mixture"),
         ({"attributes": {"W": ["a", "b", "c"]}}, "real numbers"),
@@ -354,9 +354,9 @@ def test_select_one_none_and_wrong():
     assert data.select([0, 0]).num_trajectories == 2
     empty = data.select([])
     assert empty.num_trajectories == empty.num_conditions == empty.num_units == 0 and empty.num_outputs == 1
-    refused("some of the 3 trajectories", data.select, [3])
-    refused("some of the 3 trajectories", data.select, [True, False])
-    refused("some of the 3 trajectories", data.select, [0.5])
+    refused("select from the 3 trajectories", data.select, [3])
+    refused("select from the 3 trajectories", data.select, [True, False])
+    refused("select from the 3 trajectories", data.select, [0.5])
     refused("one axis", data.select, [[0], [1]])
 
 

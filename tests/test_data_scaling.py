@@ -1,4 +1,4 @@
-"""Scaling: standardised at any magnitude, taken back, stored, refused where it does not fit."""
+"""Scaling: standardised at any magnitude, inverted, stored, refused where it does not fit."""
 
 import dataclasses
 import json
@@ -106,7 +106,7 @@ def test_scaling_refuses():
         {k: v for k, v in plain.items() if k != "time_scale"},
     )
     refused("must be positive", Scaling.from_dict, plain | {"output_scale": [0.0, 1.0]})
-    refused("must be finite", Scaling.from_dict, plain | {"output_shift": [np.nan, 1.0]})
+    refused("must be a vector of finite numbers", Scaling.from_dict, plain | {"output_shift": [np.nan, 1.0]})
     refused("one shift and one scale", Scaling.from_dict, plain | {"output_shift": [1.0]})
     refused("must be one number", Scaling.from_dict, plain | {"time_scale": [1.0]})
     narrow = Scaling.from_dict(plain | {"output_shift": [0.0], "output_scale": [1.0]})

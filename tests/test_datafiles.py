@@ -1,4 +1,4 @@
-"""Data files: exact round trips, files of others, and what is said of a damaged one."""
+"""Data files: exact round trips, files not written by Langenode, and messages about damaged ones."""
 
 import importlib.util
 import json
@@ -53,7 +53,7 @@ def test_a_damaged_file_is_a_data_error(tmp_path, suffix):
     save_data(crossed(), path)
     whole = path.read_bytes()
     cuts = [0, 1, 3, 5, 20, len(whole) // 4, len(whole) // 2, len(whole) - 200, len(whole) - 9]
-    # A cut in a CSV's last line may leave a whole, smaller table.
+    # A cut in a CSV's last line may leave a valid, smaller table.
     for cut in cuts[:-1] if suffix == ".csv" else cuts:
         path.write_bytes(whole[:cut])
         try:
@@ -81,7 +81,7 @@ def test_flipped_bytes_give_a_data_error_or_a_data_set(tmp_path, suffix):
 
 
 def test_unknown_suffix_missing_file_and_folder(tmp_path):
-    refused("must end in .nc, .npz, .csv, .tsv, .parquet, .pq; got 'a.xlsx'", load_data, tmp_path / "a.xlsx")
+    refused("must end in .nc, .npz, .csv, .tsv, .parquet, .pq; found 'a.xlsx'", load_data, tmp_path / "a.xlsx")
     refused("must end in", save_data, grid_data(1), tmp_path / "a")
     refused("No such file", load_data, tmp_path / "a.csv")
     (tmp_path / "folder.csv").mkdir()
@@ -148,8 +148,8 @@ def test_csv_replicates_of_a_condition_go_on_the_union(tmp_path):
         ("", {}, "the file is empty"),
         ("\n \n", {}, "the file is empty"),
         ("time,y:a\n", {}, "rows below its header"),
-        ("tme,y:a\n0,1\n", {}, "none of 'tme', 'y:a' is named like one; name it with --time NAME"),
-        ("time,stress\n0,low\n", {}, "of 'time', 'stress' none is left .'stress' is text.; name them with --outputs"),
+        ("tme,y:a\n0,1\n", {}, "none of 'tme', 'y:a' looks like one; name it with --time NAME"),
+        ("time,stress\n0,low\n", {}, "none left among 'time', 'stress' .'stress' is text.; name them with --outputs"),
         ("time,stress\n0,1\n", {"outputs": ["stres"]}, "did you mean 'stress'"),
         ("time,y:a\n0,1\n", {"condition": "load"}, "column 'load' must be"),
         ("time,y:a\n0,1\n1,high\n", {}, "column 'y:a' must hold numbers; row 3 has 'high'"),

@@ -1,4 +1,4 @@
-"""Configuration, run folder and fit file: whole or absent, and errors that say what to do."""
+"""Configuration, run folder and fit file: complete or absent, and errors that say what to do."""
 
 import json
 import os
@@ -138,11 +138,11 @@ def test_a_tree_survives_its_file_bit_for_bit(tmp_path):
 def test_wrong_fit_files_are_refused_with_what_to_do(tmp_path, monkeypatch):
     path = tmp_path / "fit.langenode"
     content = container.to_bytes({}, sampler())
-    with pytest.raises(container.FitFileError, match="there is no"):
+    with pytest.raises(container.FitFileError, match="found no"):
         container.read_header(path)
     for broken in (b"", content[:100], content[:-8], b"not a fit at all"):
         path.write_bytes(broken)
-        with pytest.raises(container.FitFileError, match="must be whole"):
+        with pytest.raises(container.FitFileError, match="must be complete"):
             container.read_header(path)
     path.write_bytes(content)
     with pytest.raises(container.FitFileError, match="must match the model"):

@@ -1,4 +1,4 @@
-"""Models for data without a law of their own: what each kind is, and where it starts."""
+"""Generic models for data without a known law: their kinds and their starts."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The hyperelastic demonstration: the paper's counts, the three ways, small runs, and the claims (slow)."""
+"""The hyperelastic demonstration: the paper's counts, the three variants, small runs, and the claims (slow)."""
 
 import json
 import subprocess
@@ -86,7 +86,7 @@ def test_every_way_runs_to_its_report(case, tmp_path):
 
 @pytest.mark.slow
 def test_the_claims_on_held_out_loadings(tmp_path):
-    """Both ways that the brief asks for, from one run with a seed used for nothing else."""
+    """The full and the refitted variant, from one run with a seed used for nothing else."""
     # In a process of its own, where programs are compiled with all optimisations.
     command = [sys.executable, "-m", "langenode", "run", "hyperelastic", "--out", "run", "--seed", "87"]
     subprocess.run(command, check=True, cwd=tmp_path)

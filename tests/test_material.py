@@ -44,7 +44,7 @@ def maxwell(*, correction_layers: tuple[int, ...] | None = None, structure=None)
         key=KEY,
     )
     law = jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, law)
-    if correction_layers is not None:  # networks that say something
+    if correction_layers is not None:  # networks with nonzero output
         key_energy, key_mobility = jax.random.split(jax.random.key(3))
         loud = [
             jax.random.normal(k, net.layers[-1].weight.shape)
@@ -65,7 +65,7 @@ SMALL = 0.03
 
 
 def internal_state(law, seed):
-    """Internal variables as a path of a few steps leaves them."""
+    """Return the internal variables after a path of a few steps."""
     strains = [jnp.zeros((3, 3)), *(random_strain(seed + i, SMALL) for i in range(4))]
     internal = law.start(float)
     for before, after in itertools.pairwise(strains):

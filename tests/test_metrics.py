@@ -12,7 +12,7 @@ from langenode.scores import floors, metrics
 
 
 def oracle(name):
-    """A reference package; what it warns of at its import is not ours."""
+    """Import a reference package, ignoring the warnings of its import."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module(name)
@@ -124,7 +124,7 @@ def test_floor_from_data_has_the_level_of_the_true_floor(rng, num, size, bias):
     data = rng.normal(size=(num, num_cells, 1, 1))
     truth = metrics.w1(rng.normal(size=(size, num_cells, 1, 1)), rng.normal(size=(num, num_cells, 1, 1))).ravel()
     floor = floors.w1_floor_from_data(data, size, rng=rng)
-    error = np.sqrt(2.0) * standard_error(truth)  # of the truth, and as much again for the data
+    error = np.sqrt(2.0) * standard_error(truth)  # of the truth, and the same for the data
     assert abs(floor.median - truth.mean()) < bias * truth.mean() + 5.0 * error
 
 
@@ -218,7 +218,7 @@ def test_weighted_crps_is_its_definition(case, rng):
 
 @pytest.mark.parametrize("score", [metrics.crps, metrics.energy_score])
 def test_scores_are_fair(score, rng):
-    """Three samples of N(0, 1) against y = 0 score E|x| - E|x - x'|/2 in the mean."""
+    """The mean score of three samples of N(0, 1) against y = 0 is E|x| - E|x - x'|/2."""
     values = [score(rng.normal(size=(3, 50, 1, 1)), np.zeros((1, 50, 1, 1))) for _ in range(60)]
     exact = np.sqrt(2.0 / np.pi) - 1.0 / np.sqrt(np.pi)
     assert abs(np.mean(values) - exact) < 5.0 * standard_error(values)
@@ -451,7 +451,7 @@ def test_single_precision_is_scored_in_double(case):
 
 
 def test_the_energy_distance_of_two_empirical_laws_is_their_own():
-    """Not fair: all pairs count, so equal sets are at distance zero, and it is that of the definition."""
+    """If not fair, all pairs count: equal sets are at distance zero, and the definition holds."""
     rng = np.random.default_rng(3)
     samples, data = rng.normal(size=(5, 1, 2, 1)), rng.normal(size=(4, 1, 2, 1))
     assert metrics.energy_distance(data, data, fair=False) == pytest.approx(0.0, abs=1e-14)
@@ -465,12 +465,12 @@ def test_the_energy_distance_of_two_empirical_laws_is_their_own():
 
 
 def test_the_energy_floor_is_what_two_samples_of_one_law_have():
-    """Its expectation is (1/R + 1/n) E|Y - Y'|; here over many conditions, so that chance is small."""
+    """Its expectation is (1/R + 1/n) E|Y - Y'|; many conditions keep the sampling error small."""
     rng = np.random.default_rng(4)
     data = rng.normal(size=(16, 400, 1, 1))
     floor = floors.energy_floor_from_data(data, 64, rng=rng)
     expected = (1.0 / 64 + 1.0 / 16) * 2.0 / np.sqrt(np.pi)
-    # One condition's distance scatters by about its mean; 400 of them, in pairs that share members.
+    # The distance of one condition varies by about its mean; there are 400, in pairs that share members.
     assert floor.median == pytest.approx(expected, rel=5 / np.sqrt(400))
     with pytest.raises(ValueError, match="two members or more"):
         floors.energy_floor_from_data(data[:1], 8, rng=rng)

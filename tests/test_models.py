@@ -50,7 +50,7 @@ def run(solver, dynamics, initial, times, inputs):
 
 
 def solve(solver, dynamics, initial, times, inputs, padded_to=0):
-    """The hidden state at the times; padding (at which the state stands still) spares compilations."""
+    """Return the hidden state at the times; padding (where the state is constant) avoids recompilation."""
     num = len(times)
     times, inputs = (np.pad(column, (0, max(padded_to - num, 0)), "edge") for column in (times, inputs))
     return np.asarray(run(solver, dynamics, np.array([initial]), times, inputs[:, None]))[:num, 0]
@@ -159,7 +159,7 @@ def test_adaptive_keeps_its_tolerance_also_with_padding(num):
     exact = driven_piecewise(times, inputs, 0.3)
     padding = np.arange(5).clip(max=num - 1)
     hidden = solve_adjustable(times[padding], inputs[padding], 0.3)
-    # The tolerance is that of a step; the problem contracts, so a few steps' errors are all there is.
+    # The tolerance is per step; the problem contracts, so errors of only a few steps accumulate.
     np.testing.assert_allclose(hidden, exact[padding], rtol=0.0, atol=1e-8)
 
 
@@ -223,7 +223,7 @@ def test_start_is_the_trainable_one_else_the_given_one_else_zero():
     assert free(times, inputs, given)[0, 0] == 4.0
     assert trainable(times, inputs)[0, 0] == trainable(times, inputs, given)[0, 0] == 2.0
     gradient = eqx.filter_grad(lambda m: m(times, inputs, given)[-1, 0])(trainable)
-    # Heun's factor for dh/dt = -h is 1 - dt + dt^2 / 2 a step.
+    # Heun's factor for dh/dt = -h is 1 - dt + dt^2 / 2 per step.
     np.testing.assert_allclose(gradient.initial, [(1.0 - 0.5 + 0.125) ** 2], rtol=1e-12)
 
 
@@ -381,7 +381,7 @@ def test_inferred_noise_and_trainable_start_count_as_weights():
     [
         (lambda key: MLP((3,), key=key), "sizes such as"),
         (lambda key: MLP((3, 0, 1), key=key), "positive layer size"),
-        (lambda key: MLP((3, 1), "tan", key=key), "choose one of them"),
+        (lambda key: MLP((3, 1), "tan", key=key), "must be one of elu, .*found .tan."),
         (lambda key: Heun(0), "substeps must be at least 1"),
         (lambda key: NeuralODE(None, None, num_hidden=0), "give at least one"),
         (lambda key: NeuralODE(relaxation, None, num_hidden=0), "make them agree"),
@@ -399,6 +399,6 @@ def test_bad_arguments_are_refused_in_plain_words(make, message):
 
 
 def test_unknown_input_rule_is_refused():
-    # beartype refuses it first where types are checked; without, our own message does.
+    # beartype refuses it first where types are checked, otherwise our own check does.
     with pytest.raises(Exception, match="input_rule"):
         Heun(1, "midpoint")  # pyright: ignore[reportArgumentType]

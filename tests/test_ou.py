@@ -1,6 +1,6 @@
-"""The OU demonstration against what is known of it: NUTS, quadrature, and what the generator drew."""
+"""The OU demonstration against NUTS, quadrature, and the weights that the generator drew."""
 
-# What a test knows of its objects is more than their declared types say.
+# Tests know more about their objects than the declared types.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalSubscript=false
 # pyright: reportCallIssue=false
 
@@ -26,7 +26,7 @@ POSTERIOR = {"method": "langevin", "target": "posterior", "precision": "float64"
 
 
 def fitted(*layers) -> Any:
-    """The experiment's own road from configuration to fit, in memory."""
+    """Run the experiment from configuration to fit, in memory."""
     config = configure("ou", list(layers))
     keys = build.Streams.of(config.seed)
     splits = EXPERIMENT.simulate(config, keys.data)

@@ -105,7 +105,7 @@ def test_reasons_and_what_is_left_out(tmp_path):
     given = read_data(path, Columns(inputs=("x",), outputs=("c",)))
     assert given.reasons["inputs"] == given.reasons["outputs"] == "given"
     assert given.data.input_names == ("x",) and given.data.output_names == ("c",)
-    assert given.table_facts["left_out"]["u"] == "not among those named"
+    assert given.table_facts["left_out"]["u"] == "not among the named ones"
 
 
 def test_what_is_given_wins(tmp_path):
@@ -171,7 +171,7 @@ def test_a_folder_is_one_trajectory_a_file_in_natural_order(tmp_path):
     np.testing.assert_array_equal(reading.data.outputs[..., 0], [[1, 1.5], [2, 2.5], [10, 10.5]])
     assert reading.data.unit_names == ("s1", "s10", "s2") and reading.data.num_conditions == 1
     assert reading.columns.trajectory is None and reading.table_facts["files"] == 3
-    assert reading.reasons["trajectory"] == "every file is one, named by its file"
+    assert reading.reasons["trajectory"] == "one file per trajectory, named after it"
 
 
 def test_a_folder_with_several_trajectories_a_file(tmp_path):
@@ -191,7 +191,7 @@ def test_a_folder_with_several_trajectories_a_file(tmp_path):
         ({"a.csv": "t,x\n0,1\n", "b.csv": "t,x\n1,1\n0,2\n"}, "b.csv row 3 has 0 after 1 in trajectory 'b'"),
         ({"a.csv": "t,x\n0,1\n", "a.tsv": "t\tx\n0\t1\n"}, "'a.csv' and 'a.tsv'; rename"),
         ({"a.csv": 't,x\n0,"1\n'}, "a.csv: unexpected end"),
-        ({"a.txt": "t,x\n0,1\n"}, "must hold .csv or .tsv files, one a trajectory; found 'a.txt'"),
+        ({"a.txt": "t,x\n0,1\n"}, "must hold .csv or .tsv files, one per trajectory; found 'a.txt'"),
     ],
 )
 def test_a_folder_refuses(tmp_path, files, match):
@@ -245,7 +245,7 @@ def test_time_stamps_are_seconds_since_the_first_row(tmp_path):
     )
     reading = read_data(write(tmp_path, text))
     np.testing.assert_array_equal(reading.data.times, [[0, 1.5], [0, 86400]])
-    assert reading.reasons["time"].startswith("column 'date', by its name; time stamps, taken as seconds")
+    assert reading.reasons["time"].startswith("column 'date', by its name; time stamps, converted to seconds")
     refused("ISO-8601.*row 3 has '1/2/24'", load_data, write(tmp_path, "date,x\n2024-01-01,1\n1/2/24,2\n"))
     refused("column 'date' must hold numbers; row 2 has '1/1/24'", load_data, write(tmp_path, "date,x\n1/1/24,1\n"))
 
@@ -266,16 +266,20 @@ def test_any_scale_loads(tmp_path, scale):
     ("text", "options", "match"),
     [
         ("id,t,x\n1,0,1\n", {"outputs": ["y"]}, r"column 'y' must be in the file \(--outputs\); .* did you mean 'x'"),
-        ("id,u,x\n1,0,1\n", {}, "none of 'id', 'u', 'x' is named like one; name it with --time NAME"),
+        ("id,u,x\n1,0,1\n", {}, "none of 'id', 'u', 'x' looks like one; name it with --time NAME"),
         ("t,x\n0,1\n1,2\n0,3\n", {}, "row 4 has 0 after 1; if there are several .* --trajectory NAME, else sort"),
-        ("who,t,x\na,0,1\na,1,2\nb,0,3\nb,1,4\n", {}, r"--trajectory NAME \('who' could serve\)"),
+        ("who,t,x\na,0,1\na,1,2\nb,0,3\nb,1,4\n", {}, r"--trajectory NAME \(candidates: 'who'\)"),
         ("id,t,x\n1,0,1\n1,0,2\n", {}, "row 3 has 0 after 0"),
         ("id,t,x\n1,0,1\n1,1,2\n2,0,3\n2,0,4\n", {}, "row 5 has 0 after 0 in trajectory '2'"),
         ("id,t,x\n1,0,1\n1,inf,2\n", {}, "times must be finite; row 3 has inf"),
         ("id,t,x\n1,0,1\n1,,2\n", {}, "column 't' is empty in row 3"),
         ("id,t,u,x\n1,0,1,1\n1,1,,2\n1,2,2,3\n", {}, "inputs must be known.*column 'u' has nothing in row 3"),
         ("id,t,x\n1,0,1\n1,1,-inf\n", {}, "column 'x' has -inf in row 3"),
-        ("id,t,x\n1,0,7\n1,1,7\n", {}, "none is left .'x' is constant, 7 everywhere.; name them with --outputs"),
+        (
+            "id,t,x\n1,0,7\n1,1,7\n",
+            {},
+            "among 'id', 't', 'x' .'x' is constant, 7 everywhere.; name them with --outputs",
+        ),
         ("id,t,x\n,0,7\n1,1,7\n", {"trajectory": "id"}, "column 'id' must be filled in every row; row 2"),
         ("0,1,2\n1,2,3\n", {}, "first row must hold the names.*add a row of names"),
         ("t,x\n\n0,1\n\n1,oops\n2,3\n", {}, "row 5 has 'oops'"),
@@ -431,7 +435,7 @@ def test_data_that_cannot_be_learned_from():
     outputs[1] = outputs[0]
     flat = outputs.copy()
     flat[..., 1] = 0.3 + 1e-17 * flat[..., 0]
-    refused("'y1' is 0.3 wherever it was observed; leave it out with --outputs", check_fittable,
+    refused("'y1' is 0.3 in every observation; leave it out with --outputs", check_fittable,
             Dataset.from_arrays(range(5), flat))  # fmt: skip
     outputs[..., 1] = np.nan
     refused("'y1' never is", check_fittable, Dataset.from_arrays(range(5), outputs))

@@ -35,7 +35,7 @@ def test_the_master_equation_of_immigration_and_death_is_binomial_plus_poisson()
 
 
 def test_jumps_of_two_and_uneven_times_are_solved_too():
-    """Pairs arrive at 5 a unit of time: half the count is Poisson of mean 5 t."""
+    """Pairs arrive at 5 per unit of time: half the count is Poisson of mean 5 t."""
     law = count_law(ReactionNetwork(("X",), (Reaction({}, {"X": 2}, 5.0),), (0,)), [0.1, 0.7, 0.75])
     for t, found in zip(law.times, law.probabilities, strict=True):
         np.testing.assert_allclose(found[::2], stats.poisson.pmf(np.arange(len(found[::2])), 5.0 * t), atol=1e-9)
@@ -43,7 +43,7 @@ def test_jumps_of_two_and_uneven_times_are_solved_too():
 
 
 def chi_square_p(counts, probabilities):
-    """p-value of counts against an exact law, in bins of at least ten expected."""
+    """Return the p-value of counts against an exact law, in bins of at least ten expected counts."""
     num = len(counts)
     edges, total = [0], 0.0
     for state, p in enumerate(probabilities):
@@ -118,7 +118,7 @@ def test_a_network_without_a_possible_reaction_stands_still():
         ({"species": ("X", "X"), "initial": (1, 1)}, "different names"),
         ({"initial": (1, 2)}, "whole number"),
         ({"initial": (-1,)}, "whole number"),
-        ({"reactions": (Reaction({"Y": 1}, {}, 1.0),)}, "known species"),
+        ({"reactions": (Reaction({"Y": 1}, {}, 1.0),)}, "reactions must be between"),
         ({"reactions": (Reaction({"X": 1}, {}, -1.0),)}, "rates finite"),
         ({"reactions": (Reaction({"X": -1}, {}, 1.0),)}, "rates finite"),
     ],

@@ -1,4 +1,4 @@
-"""Finer grids for the integrator, and starts from first complete rows: readings stay where they are."""
+"""Finer grids for the integrator, and starts from first complete rows: readings stay in place."""
 
 import numpy as np
 import pytest

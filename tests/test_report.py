@@ -1,4 +1,4 @@
-"""The report and the comparison of made-up runs: their text, their errors, and how a browser shows them."""
+"""The report and the comparison of made-up runs: their text, their errors, and their display in a browser."""
 
 import html.parser
 import io
@@ -82,7 +82,7 @@ def entry(name, **changes):
 
 
 def make_run(path, *, metrics=None, config=None, provenance=None, figures=FIGURES, index=None):
-    """A run folder; `metrics`, `config` and `provenance` are laid over what is usual."""
+    """Write a run folder; `metrics`, `config` and `provenance` override the usual values."""
     folder = RunFolder(path)
     folder.figures.mkdir(parents=True)
     options = CONFIG | (config or {})
@@ -159,12 +159,12 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
         "Figure 1. What the density shows.",
         "100 values",
         "langenode run ou --config config.toml --out NEW-FOLDER",
-        "fit the sampler 12.3",
+        "sampler 12.3",
         "16 November 2026, 10:20 UTC",
     ):
         assert phrase in page.text, phrase
     assert "[0.5, 1]" in page.text  # a matrix, in one line
-    assert "Chosen automatically" not in page.text  # a demonstration chooses nothing by itself
+    assert "Automatic choices" not in page.text  # a demonstration makes no automatic choices
 
 
 def test_a_report_is_written_whole_into_its_folder(tmp_path):
@@ -311,8 +311,8 @@ def test_a_missing_score_is_used_for_nobody_and_said(tmp_path):
     group = found["groups"][0]
     assert group["ranked_by"] == ["crps", "coverage_error_90"]
     assert ranking(found) == [("a", 1), ("b", 2), ("c", None)]
-    assert any("Held-out W1 is not ranked: it is missing in a." in note for note in group["notes"])
-    assert any("without a rank: c" in note for note in group["notes"])
+    assert any("Held-out W1 is not used for ranking: it is missing in a." in note for note in group["notes"])
+    assert any("because they have no scores: c" in note for note in group["notes"])
 
 
 def test_runs_on_different_data_are_not_ranked_against_each_other(tmp_path):
@@ -363,7 +363,7 @@ def test_wrong_folders_are_refused(tmp_path):
     damaged.metrics.write_text("[1, 2]")
     cases = [
         ([run], "two runs or more"),
-        ([run, RunFolder(tmp_path / "nowhere")], "there is none at"),
+        ([run, RunFolder(tmp_path / "nowhere")], "found none at"),
         ([run, RunFolder(tmp_path / "empty")], "has none; name the folder of a run"),
         ([run, bare], "run: langenode evaluate .*bare"),
         ([run, damaged], "must hold a JSON object"),
@@ -371,7 +371,7 @@ def test_wrong_folders_are_refused(tmp_path):
     for folders, message in cases:
         with pytest.raises(RunFolderError, match=message):
             compare_runs(folders)
-    with pytest.raises(RunFolderError, match="give the same"):
+    with pytest.raises(RunFolderError, match="give the compared folders"):
         render_comparison(compare_runs([run, run]), [run])
 
 
@@ -380,7 +380,7 @@ def test_figures_of_the_same_name_stand_side_by_side(tmp_path):
     page = Outline(render_comparison(*compared(runs)))
     assert page.tags.count("img") == 2
     assert ("alt", "a: A plot of the density.") in page.attributes
-    assert "left out here: weights (a), extra (b)" in page.text
+    assert "only one run has them: weights (a), extra (b)" in page.text
 
 
 # --- in a real browser
@@ -461,7 +461,7 @@ def pages(tmp_path_factory):
 
 
 def look(browser, path, width):
-    """Everything that is wrong with a page at a width, in light and dark."""
+    """Return everything that is wrong with a page at a given width, in light and dark mode."""
     page = browser.new_page()
     page.set_viewport_size({"width": width, "height": 800})
     said, requests = [], []

@@ -1,4 +1,4 @@
-"""The Schlögl demonstration: its parts where they are known, and small runs of every method."""
+"""The Schlögl demonstration: its parts against known answers, and small runs of every method."""
 
 import json
 
@@ -75,7 +75,7 @@ def test_w1_to_a_law_equals_scipys():
 
 
 def test_exact_data_are_near_the_exact_law():
-    """W1 of n samples to their law is a few standard errors of the mean at most."""
+    """W1 of n samples to their own law is at most a few standard errors of the mean."""
     law = schlogl.exact_law(configure("schlogl", []))
     data = simulate_schlogl(SchloglParameters(), 512, key=KEY)
     distance = metrics.w1_to_law(data.outputs[:, :, 0], law.counts, law.probabilities)

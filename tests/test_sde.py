@@ -1,4 +1,4 @@
-"""A hidden state with noise of its own: its moments, its transition density, and what may be done with it."""
+"""A hidden state with intrinsic noise: its moments, its transition density, and its restrictions."""
 
 # pyright: reportArgumentType=false
 
@@ -113,7 +113,7 @@ def test_training_on_the_population_refits_all_and_no_weight_is_random():
     settings = TrainSettings(num_updates=150, num_samples=64, learning_rate=2e-2, refit_rest=True, average=0.9)
     result = train(problem, view(problem, data, jnp.float64), settings, key=KEY)
     assert float(jnp.exp(result.problem.model.diffusion.log_value)) == pytest.approx(0.4, rel=0.05)
-    assert np.all(np.asarray(result.state.history)[:, 2] == 0.0)  # the KL of nothing
+    assert np.all(np.asarray(result.state.history)[:, 2] == 0.0)  # no weight is random
 
 
 def test_what_makes_no_sense_is_refused():

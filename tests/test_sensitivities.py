@@ -1,4 +1,4 @@
-"""Jacobians that carry sensitivities along equal those of plain differentiation, and cost fewer passes."""
+"""Jacobians by forward sensitivities equal those of plain differentiation, and cost fewer passes."""
 
 import equinox as eqx
 import jax
@@ -98,7 +98,7 @@ def test_jacobians_equal_those_of_plain_differentiation(name):
     scale = np.abs(plain).max()
     assert scale > 0.0
     np.testing.assert_allclose(jax.jacrev(Forwards(outputs))(flat), plain, rtol=1e-9, atol=1e-10 * scale)
-    if name != "adaptive":  # its checkpoints go backwards only
+    if name != "adaptive":  # its checkpoints support reverse mode only
         np.testing.assert_allclose(jax.jacfwd(Forwards(outputs))(flat), plain, rtol=1e-9, atol=1e-10 * scale)
     np.testing.assert_array_equal(Forwards(outputs)(flat), outputs(flat))
 
@@ -112,7 +112,7 @@ def test_an_input_that_depends_on_weights_is_differentiated_plainly():
 
 
 def test_a_step_is_differentiated_once_for_all_weights():
-    """One backward pass a state: 40 weights are not 40 tangents of the sine."""
+    """One backward pass per state: 40 weights do not cost 40 tangents of the sine."""
 
     def outputs(w):
         states = evolve(lambda state, row: state + jnp.sin(w * state * row).sum()[None], jnp.ones(1), jnp.arange(3.0))
@@ -135,7 +135,7 @@ def test_gradients_outside_are_as_before():
 
 @pytest.mark.parametrize("kinds", [(np.float32, np.float64), (np.float64, np.float32)])
 def test_weights_and_states_may_have_different_precision(kinds):
-    """A user's constant in 64 bits makes outputs of 64 bits from weights of 32, and the other way round."""
+    """A user's 64-bit constant gives 64-bit outputs from 32-bit weights, and vice versa."""
     kind_weights, kind_states = kinds
 
     def outputs(w):

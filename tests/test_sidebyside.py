@@ -26,7 +26,7 @@ TINY = options(
     "training.block=5 mle.num_adam=5 mle.num_lbfgs=0 predict.num_samples=32 predict.num_weights=64 "
     "predict.num_w1_draws=2 nuts.num=64 smc.num=64 guided.num=64 laplace.num=64"
 )
-# A rate at which training cannot stay finite; methods that draw do not train.
+# A learning rate at which training diverges; sampling methods do not train.
 REAL = ("compare", "--experiment", "ou", "--methods", "laplace,gaussian-full,map,bottleneck", "--seeds", "3")
 REAL = (*REAL, "--budget", "2m", "--jobs", "1", *TINY, "--set", "training.learning_rate=1e30")
 
@@ -72,7 +72,7 @@ def test_the_table_has_distances_to_the_exact_posterior(real):
     assert point["std_ratio"]["mean"] < 1e-3 and point["distance"]["mean"] > 0.99
     assert "distance" in found.out and "exact posterior" in found.out
     page = (folder / "comparison.html").read_text()
-    assert "Distance to the reference" in page and "The bands of all methods" in page and "Not run" in page
+    assert "Distance to the reference" in page and "Bands of all methods" in page and "Not run" in page
     exact = json.loads((folder / "laplace-3" / "metrics.json").read_text())["reference_posterior"]
     assert exact["how"] == "quadrature" and len(exact["mean"]) == len(exact["std"]) == 2
 
@@ -227,7 +227,7 @@ def test_predictions_are_held_against_a_trusted_sampler(tmp_path):
         write_run(tmp_path / "m", "map", two_points(1.0, 0.0), weights),
     ]
     found, _ = measured(runs)
-    assert found["n"] == references.Measured(num_draws=16)._asdict()  # not against itself
+    assert found["n"] == references.Measured(num_draws=16)._asdict()  # a run is not compared with itself
     assert found["l"]["to"] == "n" and found["l"]["of"] == "predictions"
     np.testing.assert_allclose([found["l"][k] for k in ("mean_error", "std_ratio")], [0.5, 2.0], rtol=1e-12)
     assert found["l"]["distance"] == pytest.approx(np.hypot(0.5, 1.0), rel=1e-12)
@@ -318,7 +318,7 @@ def test_rows_have_the_spread_over_seeds(tmp_path):
     crps = table["rows"][0]["numbers"]["crps"]
     assert crps == {"mean": pytest.approx(3.0), "std": pytest.approx(2.0**0.5), "num": 2}
     assert [row["num_stopped"] for row in table["rows"]] == [0, 2]
-    assert any(note.startswith("Ended by the budget") and "nuts" in note for note in table["notes"])
+    assert any(note.startswith("Stopped by the budget") and "nuts" in note for note in table["notes"])
     assert standings.cell_text(crps) == "3.0 ± 1.4"
 
 

@@ -1,4 +1,4 @@
-"""The verdict: each check can pass, doubt and fail, and says why."""
+"""The verdict: each check can pass, doubt and fail, and states why."""
 
 import copy
 
@@ -30,22 +30,22 @@ def test_a_good_fit_is_trusted_and_every_check_is_listed():
 @pytest.mark.parametrize(
     ("parts", "level", "words"),
     [
-        ({"w1": {"ratio": 1.5}}, "caution", "1.50 times"),
-        ({"w1": {"ratio": 2.5}}, "distrust", "differ from the data's"),
-        ({"energy_distance": {"ratio": 2.5}}, "caution", "2.5 times as far"),
+        ({"w1": {"ratio": 1.5}}, "caution", "1.5 times the sampling floor"),
+        ({"w1": {"ratio": 2.5}}, "distrust", "do not match"),
+        ({"energy_distance": {"ratio": 2.5}}, "caution", "2.5 times the sampling floor"),
         ({"coverage": {"90": 0.75}}, "caution", "75 %"),
-        ({"coverage": {"90": 0.5}}, "distrust", "too few"),
+        ({"coverage": {"90": 0.5}}, "distrust", "too narrow"),
         ({"coverage": {"90": 1.0}}, "distrust", "wider than needed"),
         ({"posterior": {"relative_ess": 0.001}}, "caution", "approximate"),
         ({"posterior": {"k_hat": 0.9}}, "caution", "heavy"),
-        ({"training": {"late_change": 0.2}}, "caution", "still falling"),
+        ({"training": {"late_change": 0.2}}, "caution", "still decreasing"),
         ({"training": {"skipped": 3}}, "caution", "3 updates were skipped"),
     ],
 )
 def test_what_is_wrong_is_said_first(parts, level, words):
     found = changed(**parts)
     assert found["level"] == level and words in found["text"]
-    assert found["text"].index(words) < found["text"].index("Training" if "training" not in parts else "as they should")
+    assert found["text"].index(words) < found["text"].index("Training" if "training" not in parts else "as it should")
 
 
 def test_what_was_not_measured_is_not_judged():

@@ -59,7 +59,7 @@ def test_networks_are_tried_only_where_they_could_show():
 
 
 def test_a_law_fitted_at_one_time_step_holds_at_another():
-    """The law is of time, not of steps: a path and the same path with points left out in straight parts agree."""
+    """The law depends on time, not on steps: omitting points on straight parts of a path changes nothing."""
     config = configure("viscoelastic", [{"model": {"correction": "no"}}])
     law = build.untrained(viscoelastic.EXPERIMENT, config)
     law = eqx.filter_jit(jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, law))

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from langenode.reports.pages import words_of_pages
 from langenode.reports.standings import COLUMNS, cell_text
 
 
 def print_results(found: Mapping[str, Any]) -> None:
-    """What a run found: the verdict and the main numbers."""
+    """Print the verdict and the main numbers of a run."""
     title = f"{found['experiment']}: {found['method']}, target {found['target']}, seed {found['seed']}"
-    _print_table(title, ("quantity", "value", "beside it"), _result_rows(found))
+    _print_table(title, ("quantity", "value", "for comparison"), _result_rows(found))
     verdict = found.get("verdict")
     if verdict:
         word = {"trust": "Trust", "caution": "Caution", "distrust": "Do not trust"}[verdict["level"]]
@@ -18,7 +19,7 @@ def print_results(found: Mapping[str, Any]) -> None:
 
 
 def print_summary(summary: Mapping[str, Any], path: Path) -> None:
-    """What was understood of a user's file."""
+    """Print what was understood of a user's file."""
     reasons = summary.get("reasons", {})
     if reasons:
         _print_table(f"{path}: columns", ("role", "how it was found"), [(k, str(v)) for k, v in reasons.items()])
@@ -41,21 +42,21 @@ def print_summary(summary: Mapping[str, Any], path: Path) -> None:
     ]
     _print_table("Quantities", ("role", "name", "min", "max", "mean", "std", "missing cells"), rows)
     choices = [(c["what"], c["chosen"], c["why"]) for c in summary["choices"]]
-    _print_table("What fit would do", ("what", "chosen", "why"), choices)
+    _print_table("What `langenode fit` would choose", ("option", "chosen", "why"), choices)
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """What had been understood of a file before it was refused."""
+    """Print what had been understood of a file before it was refused."""
     rows = [(key.replace("_", " "), _short(value)) for key, value in facts.items() if value not in (None, {}, [])]
     _print_table("Understood so far", ("fact", "value"), rows)
 
 
 def print_comparison(found: Mapping[str, Any]) -> None:
-    """Runs in the order of their ranks, one table for each data set."""
+    """Print runs in order of rank, one table per data set."""
     runs = {run["name"]: run for run in found["runs"]}
     for group in found["groups"]:
         labels = found["scores"]
-        header = ("rank", "run", "method", "target", *labels.values(), "verdict", "seconds to fit")
+        header = ("rank", "run", "method", "target", *labels.values(), "verdict", "fit [s]")
         rows = []
         for row in group["rows"]:
             run = runs[row["name"]]
@@ -70,7 +71,7 @@ def print_comparison(found: Mapping[str, Any]) -> None:
 
 
 def print_methods(found: Mapping[str, Any]) -> None:
-    """The methods of a comparison, and those that are not in the table."""
+    """Print the methods of a comparison, and those that are not in the table."""
     print_standings(found)
     absent = [(name, "failed", _short(why)) for name, why in found["failed"].items()]
     absent += [(name, "not run", _short(why)) for name, why in found["refused"].items()]
@@ -81,7 +82,7 @@ def print_methods(found: Mapping[str, Any]) -> None:
 
 
 def print_standings(found: Mapping[str, Any]) -> None:
-    """One row a method: mean and spread over seeds; columns that do not fit go into a table below."""
+    """Print one row per method: mean and spread over seeds; columns that do not fit go into a table below."""
     for table in found["standings"]:
         rows, keys = table["rows"], table["columns"]
         texts = [[row["label"], *(cell_text(row["numbers"][key]) or "-" for key in keys)] for row in rows]
@@ -97,7 +98,7 @@ def print_standings(found: Mapping[str, Any]) -> None:
 
 
 def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
-    """Columns in as many tables as the width asks for, the first column in each."""
+    """Split the columns into as many tables as the width requires, with the first column in each."""
     widths = [3 + max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     tables: list[list[int]] = [[0]]
     for i in range(1, len(header)):
@@ -108,7 +109,7 @@ def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 
 
 def print_sweep(found: Mapping[str, Any]) -> None:
-    """The points of a sweep, with the number that was drawn and a few beside it."""
+    """Print the points of a sweep, with the plotted number and a few others."""
     rows = found["rows"]
     beside = (found["metric"], "crps", "coverage.90", "posterior.relative_ess", "seconds.fit")
     names = [name for name in dict.fromkeys(beside) if any(name in row for row in rows)]
@@ -136,12 +137,12 @@ def _data_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("trajectories", str(summary["trajectories"])),
         ("conditions", str(summary["conditions"])),
-        ("replicates of a condition", spread(summary["replicates"])),
+        ("replicates per condition", spread(summary["replicates"])),
         ("units", str(summary["units"])),
-        ("time points of a trajectory", spread(summary["lengths"])),
+        ("time points per trajectory", spread(summary["lengths"])),
         ("time", f"{_number(summary['time']['min'])} to {_number(summary['time']['max'])}"),
         ("time steps", spread(summary["steps"])),
-        ("times are common to all", "yes" if summary["common_times"] else "no"),
+        ("same times in all trajectories", "yes" if summary["common_times"] else "no"),
         ("missing output cells", f"{summary['missing_cells']} ({summary['missing_percent']:.1f} %)"),
         ("constant columns", ", ".join(summary["constant_columns"]) or "none"),
         ("duplicated times", str(summary["duplicated_times"] or "none")),
@@ -153,13 +154,13 @@ def _result_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     w1, held_out = found.get("w1"), found.get("w1_held_out")
     if w1:
         beside = f"floor {w1['floor']:.4g}, ratio {w1['ratio']:.2f}"
-        rows.append(("W1 to the data (median of draws)", f"{w1['mean']:.4g}", beside))
+        rows.append(("W1 to the data (median over draws)", f"{w1['mean']:.4g}", beside))
     if held_out:
         own = held_out.get("data")
-        beside = "" if own is None else f"training data's own {own:.4g}"
+        beside = "" if own is None else f"training data {own:.4g}"
         rows.append(("W1 to held-out data", f"{held_out['mean']:.4g}", beside))
     for name, error in (found.get("rmse_over_std") or {}).items():
-        rows.append((f"rmse of {name} over its spread, held out", _number(error), ""))
+        rows.append((f"rmse of {name} / its std, held out", _number(error), ""))
     rows += [
         ("energy score, held out", _number(found["energy_score"]), ""),
         ("CRPS, held out", _number(found["crps"]), ""),
@@ -167,15 +168,16 @@ def _result_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for level, inside in found["coverage"].items():
         rows.append((f"held-out data in the {level} % band", "-" if inside is None else f"{100 * inside:.1f} %", ""))
     rows += _exact_law_rows(found) + _weight_rows(found) + _diagnostic_rows(found.get("posterior") or {})
-    return rows + [(f"seconds to {name}", f"{value:.1f}", "") for name, value in found["seconds"].items()]
+    stages = words_of_pages()["stage"]
+    return rows + [(f"{stages.get(name, name)} [s]", f"{value:.1f}", "") for name, value in found["seconds"].items()]
 
 
 def _exact_law_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Where the exact law of the data is known."""
+    """Return rows for data whose exact law is known."""
     exact, modes = found.get("w1_exact"), found.get("modes")
     if exact is None or modes is None:
         return []
-    own = f"training data's own {_number(exact['data_relative'])}"
+    own = f"training data {_number(exact['data_relative'])}"
     weight = f"data {_number(modes['p_low_data'])}, exact {_number(modes['p_low_exact'])}"
     widths = [_number(modes[f"{name}_std{which}"]) for which in ("", "_exact") for name in ("low", "high")]
     return [
@@ -196,18 +198,18 @@ def _weight_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [*rows, ("correlation of W and b", f"{found['weights']['corr']:.4f}", f"drawn {drawn['corr']:.4f}")]
 
 
-# Diagnostics of a sampler, as far as it has them: how they are called, written and commented.
+# Diagnostics of a sampler, if it has them: their name, format and comment.
 _DIAGNOSTICS = {
     "elbo": ("ELBO", ".4f", ""),
     "log_evidence": ("log-evidence", ".4f", ""),
     "relative_ess": ("relative ESS", ".4f", ""),
-    "ancestors": ("surviving ancestors", ".3f", "share of the paths"),
+    "ancestors": ("surviving ancestors", ".3f", "fraction of the paths"),
     "k_hat": ("k-hat", ".2f", "trust below 0.7"),
     "r_hat": ("R-hat", ".3f", "trust below 1.05"),
-    "ess": ("effective draws", ".0f", "of the worst weight"),
+    "ess": ("effective sample size", ".0f", "of the worst weight"),
     "divergences": ("divergences", "d", ""),
     "acceptance": ("acceptance", ".2f", ""),
-    "num_evaluations": ("runs of the model on all data", "d", ""),
+    "num_evaluations": ("model evaluations on all data", "d", ""),
 }
 
 
@@ -215,7 +217,7 @@ def _diagnostic_rows(diagnostics: Mapping[str, Any]) -> list[tuple[str, str, str
     rows = []
     for key, (label, style, beside) in _DIAGNOSTICS.items():
         value = diagnostics.get(key)
-        # Of weights that are nearly equal there is no tail to speak of, and k-hat says nothing.
+        # Nearly equal weights have no tail, and k-hat is meaningless.
         if value is None or (key == "k_hat" and (diagnostics.get("relative_ess") or 0.0) > 0.95):
             continue
         error = diagnostics.get(f"{key}_se")
@@ -253,6 +255,6 @@ def _print(text: str) -> None:
 def _console() -> Any:
     from rich.console import Console
 
-    # In a file or a pipe there is no width to fit: tables keep their lines whole.
+    # A file or pipe has no width: table lines stay unbroken.
     console = Console()
     return console if console.is_terminal else Console(width=160)

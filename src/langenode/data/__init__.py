@@ -1,7 +1,7 @@
-"""Trajectories: the record every stage works on, how it is built, split, scaled and stored.
+"""Trajectories: the record that every stage works on; how it is built, split, scaled and stored.
 
-A `Dataset` says three things without which no target has a meaning: which trajectories are replicates of one
-*condition* (same times and inputs), which *unit* (specimen) each came from, and which cells were observed.
+A `Dataset` states three things without which no target is defined: which trajectories are replicates of one *condition*
+(same times and inputs), which *unit* (specimen or subject) each came from, and which cells were observed.
 
 Belongs here: data sets, reading a user's files, guessing columns, scaling. Does not belong here: models, and files that
 a run writes for itself (`storage`).

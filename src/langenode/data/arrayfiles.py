@@ -1,4 +1,4 @@
-"""Files of whole arrays, NetCDF and NPZ: our own, with a JSON header, and foreign ones by their variables."""
+"""NetCDF and NPZ files: those written by Langenode, with a JSON header, and others, read by their variables."""
 
 import importlib.util
 import io
@@ -39,7 +39,7 @@ def write_netcdf(data: Dataset, path: Path) -> None:
     variables = {}
     for name, values in arrays.items():
         dims = _DIMS.get(name) or ("traj", *(f"{name}_axis{axis}" for axis in range(1, values.ndim)))
-        # NetCDF-3 knows no 64-bit integers and no Booleans.
+        # NetCDF-3 has neither 64-bit integers nor Booleans.
         values = values.astype({"b": np.int8, "i": np.int32}.get(values.dtype.kind, np.float64))
         variables[name] = xr.Variable(dims, values, encoding={"_FillValue": None})
     for index, name in enumerate(data.attributes):
@@ -70,7 +70,7 @@ def read_netcdf(content: bytes, columns: Columns, *, outputs_may_be_absent: bool
     time = columns.time or find_time({name: variable.to_numpy() for name, variable in variables.items()})
     axes = variables[time].dims if time in variables else ()
     for name, variable in variables.items():
-        # Named axes tell (time, trajectory) from (trajectory, time).
+        # Named axes distinguish (time, trajectory) from (trajectory, time).
         if variable.ndim == 2 and axes and variable.dims[0] == axes[-1]:
             variables[name] = variable.transpose()
     arrays = {name: variable.to_numpy() for name, variable in variables.items()}
@@ -78,7 +78,7 @@ def read_netcdf(content: bytes, columns: Columns, *, outputs_may_be_absent: bool
 
 
 def write_npz(data: Dataset, path: Path) -> None:
-    """Write NumPy's format, with the header as an array of text."""
+    """Write NumPy's format, with the header as a text array."""
     arrays, header = _pack(data)
     with path.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **(arrays | {_HEADER: np.array(header)}))
@@ -88,10 +88,10 @@ def read_npz(content: bytes, columns: Columns, *, outputs_may_be_absent: bool = 
     """Read NumPy's format; pickled objects are refused."""
     if not content.startswith(b"PK"):
         raise DataError(f"an NPZ file must begin with PK; found {content[:4]!r}; write or copy it again")
-    # A few compressed bytes can stand for any number of zeros.
+    # A few compressed bytes can expand to any number of zeros.
     size = sum(member.file_size for member in zipfile.ZipFile(io.BytesIO(content)).infolist())
     if size > _MOST_BYTES:
-        raise DataError(f"an NPZ file must unpack to at most {_MOST_BYTES} bytes; it says {size}; keep less in it")
+        raise DataError(f"an NPZ file must unpack to at most {_MOST_BYTES} bytes; it declares {size}; store less in it")
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     if _HEADER in arrays:
@@ -100,18 +100,18 @@ def read_npz(content: bytes, columns: Columns, *, outputs_may_be_absent: bool = 
 
 
 def _own_reading(data: Dataset) -> Reading:
-    """What is to be said of a file of ours: its columns are not guessed."""
+    """Return the reading of a file that Langenode wrote, whose columns need no guess."""
     facts = {"rows": int(data.lengths.sum()), "files": 0, "trajectories": data.num_trajectories, "left_out": {}}
-    return Reading(data, Columns(), dict.fromkeys(Columns._fields, "said by the file, which Langenode wrote"), facts)
+    return Reading(data, Columns(), dict.fromkeys(Columns._fields, "stored in the file, which Langenode wrote"), facts)
 
 
 def _pack(data: Dataset) -> tuple[dict[str, np.ndarray], str]:
-    """The arrays of a data set by name and a JSON header with all that is no array."""
+    """Return the arrays of a data set by name, and a JSON header with everything else."""
     arrays = {name: getattr(data, name) for name in _DIMS if getattr(data, name) is not None}
     arrays |= {f"attribute_{i}": values for i, values in enumerate(data.attributes.values())}
     header: dict[str, Any] = {name: list(getattr(data, name)) for name in _NAMES}
     header |= {"format": _FORMAT, "units": dict(data.units), "attributes": list(data.attributes)}
-    # An axis of length 0 has a special meaning in NetCDF-3, so empty arrays are kept as their shapes.
+    # An axis of length 0 has a special meaning in NetCDF-3, so only the shape of an empty array is stored.
     header["empty"] = {name: list(values.shape) for name, values in arrays.items() if values.size == 0}
     return {name: values for name, values in arrays.items() if values.size}, json.dumps(header)
 
@@ -119,7 +119,7 @@ def _pack(data: Dataset) -> tuple[dict[str, np.ndarray], str]:
 def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns) -> Dataset:
     """The inverse of `_pack`, for arrays in the types of any format."""
     if any(part is not None for part in columns):
-        raise DataError("a file of ours says itself what its columns are; columns were named; name none")
+        raise DataError("a file written by Langenode already states its columns; columns were named; name none")
     header = json.loads(header_text)
     if header["format"] != _FORMAT:
         raise DataError(f"the file's format must be {_FORMAT}; found {header['format']}; update langenode")

@@ -1,4 +1,4 @@
-"""From what people have to what a data set holds: columns, labels, and lists of trajectories of any lengths."""
+"""Convert user input to the arrays of a data set: columns, labels, and lists of trajectories of any lengths."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ _KEYS = ("times", "outputs", "inputs", "mask", "initial", "condition", "unit", "
 
 
 def with_columns(array: np.ndarray, name: str) -> np.ndarray:
-    """Give (traj, time) a trailing axis of one column."""
+    """Give a (traj, time) array a trailing axis of one column."""
     if array.ndim == 2:
         return array[..., None]
     if array.ndim != 3:
@@ -20,7 +20,7 @@ def with_columns(array: np.ndarray, name: str) -> np.ndarray:
 
 
 def broadcast(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """The array, shared along the axes that it lacks."""
+    """Broadcast the array along the axes that it lacks."""
     try:
         return np.broadcast_to(array, shape)
     except ValueError as error:
@@ -28,17 +28,17 @@ def broadcast(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarra
 
 
 def number_labels(labels: Any, num: int, name: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Number labels compactly in sorted order; the labels themselves, as text, are the names."""
+    """Number labels compactly in sorted order; return the numbers and the labels as text."""
     array = rectangular(labels, name)
     if array.dtype.kind in "OT":
         if not all(isinstance(label, str) for label in array.flat):
             raise DataError(f"{name} must be labels, all text or all numbers; found a mixture; convert them first")
         array = array.astype(str)
     if array.shape != (num,):
-        raise DataError(f"{name} must be one label a trajectory, shape ({num},); found {array.shape}; reshape it")
+        raise DataError(f"{name} must be one label per trajectory, shape ({num},); found {array.shape}; reshape it")
     if array.dtype.kind not in "iuUfb" or (array.dtype.kind == "f" and not np.all(np.isfinite(array))):
         raise DataError(f"{name} must be text or finite numbers; found {array.dtype} values; label all trajectories")
-    # Text such as "2" and "10" (from a file) is put in the order of the numbers it stands for.
+    # Text such as "2" and "10" (from a file) is sorted as numbers.
     if array.dtype.kind == "U" and num and all(_is_whole(text) for text in array):
         array = array.astype(np.int64)
     values, codes = np.unique(array, return_inverse=True)
@@ -46,12 +46,12 @@ def number_labels(labels: Any, num: int, name: str) -> tuple[np.ndarray, tuple[s
 
 
 def _is_whole(text: str) -> bool:
-    # Longer ones do not fit 64 bits.
+    # Longer numbers do not fit 64 bits.
     return len(text) < 19 and text.isdecimal() and str(int(text)) == text
 
 
 def number_conditions(times: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """One condition for each distinct pair of times and inputs, in order of appearance."""
+    """Assign one condition to each distinct pair of times and inputs, in order of appearance."""
     seen: dict[bytes, int] = {}
     # Adding 0.0 turns -0.0 into 0.0: equal numbers must have equal bytes.
     keys = [(row + 0.0).tobytes() + (path + 0.0).tobytes() for row, path in zip(times, inputs, strict=True)]
@@ -59,7 +59,7 @@ def number_conditions(times: np.ndarray, inputs: np.ndarray) -> np.ndarray:
 
 
 def stack_trajectories(trajectories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The padded arrays of a list of trajectories, as arguments of `Dataset.from_arrays`."""
+    """Return the padded arrays of a list of trajectories, as arguments of `Dataset.from_arrays`."""
     records = [_record(raw, index) for index, raw in enumerate(trajectories)]
     if not records:
         raise DataError("a data set needs at least one trajectory; the list is empty; add a trajectory")
@@ -79,7 +79,7 @@ def stack_trajectories(trajectories: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 
 def _record(raw: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """One trajectory of a list with its arrays in full: times, outputs, mask, inputs and attributes."""
+    """Return one trajectory of a list with its arrays in full: times, outputs, mask, inputs and attributes."""
     if not {"times", "outputs"} <= set(raw) <= set(_KEYS):
         raise DataError(
             f"a trajectory must have times and outputs, and may have {', '.join(_KEYS[2:])}; "
@@ -120,7 +120,7 @@ def _check_same_keys(records: Sequence[Mapping[str, Any]]) -> None:
 def _stack(rows: Sequence[np.ndarray], name: str) -> np.ndarray:
     shapes = sorted({row.shape for row in rows})
     if len(shapes) > 1:
-        raise DataError(f"{name} must have one shape in all trajectories; found {shapes}; make them equal")
+        raise DataError(f"{name} must have the same shape in all trajectories; found {shapes}; make them equal")
     return np.stack(rows)
 
 
@@ -132,7 +132,7 @@ def _padded(rows: Sequence[np.ndarray], name: str, mode: Any) -> np.ndarray:
 
 
 def _on_union_grids(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Put the replicates of each condition on the union of their times, missing where not observed."""
+    """Put the replicates of each condition on the union of their times; outputs are missing where not observed."""
     groups: dict[Any, list[int]] = {}
     for index, record in enumerate(records):
         groups.setdefault(record["condition"], []).append(index)
@@ -153,7 +153,7 @@ def _on_union_grids(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _inputs_on_union(records: Sequence[Mapping[str, Any]], members: Sequence[int], grid: np.ndarray) -> np.ndarray:
-    """The inputs of one condition on the union of its replicates' times, if the replicates agree on them."""
+    """Return the inputs of a condition on the union of its replicates' times, if the replicates agree on them."""
     width = _stack([records[i]["inputs"][0] for i in members], "inputs").shape[1]
     inputs = np.full((len(grid), width), np.nan)
     if width == 0:
@@ -169,7 +169,7 @@ def _inputs_on_union(records: Sequence[Mapping[str, Any]], members: Sequence[int
                 "give it another condition"
             )
         inputs[rows] = records[i]["inputs"]
-    # Without shared times the values could come from two different loadings: the paths must agree as well.
+    # Without shared times the values could come from different loadings, so the interpolated paths must agree too.
     tolerance = 0.01 * np.ptp(inputs, axis=0)
     for i in members:
         times, own = records[i]["times"], records[i]["inputs"]

@@ -1,4 +1,4 @@
-"""What must hold of the arrays of a data set, and what is said where it does not."""
+"""Checks on the arrays of a data set, and their error messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from langenode._types import Bool
 class DataError(ValueError):
     """What must hold of the data, what was found and what to do, in one line.
 
-    `facts` is what had been understood of a file before the fault, for a reader to show beside it.
+    `facts` is what had been understood of a file before the fault, to be shown with the message.
     """
 
     def __init__(self, message: str, facts: Mapping[str, Any] | None = None):
@@ -20,13 +20,13 @@ class DataError(ValueError):
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:
-    """Names for a message, those beyond `limit` only counted."""
+    """List names for a message; those beyond `limit` are only counted."""
     shown = ", ".join(repr(str(name)[:60]) for name in names[:limit])
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
 
 
 def is_constant(values: np.ndarray) -> bool:
-    """Whether finite values differ by rounding only; halves are compared, so that no difference overflows."""
+    """Whether finite values differ by rounding only; halves are compared, so that differences cannot overflow."""
     if values.size == 0:
         return True
     peak = float(np.abs(values).max())
@@ -34,7 +34,7 @@ def is_constant(values: np.ndarray) -> bool:
 
 
 def rectangular(values: Any, name: str) -> np.ndarray:
-    """A NumPy array of whatever was given, if it is rectangular."""
+    """Convert to a NumPy array; raise unless it is rectangular."""
     try:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
@@ -42,7 +42,7 @@ def rectangular(values: Any, name: str) -> np.ndarray:
 
 
 def numbers(values: Any, name: str) -> np.ndarray:
-    """A fresh float64 copy, if these are real numbers."""
+    """Return a fresh float64 copy; raise unless these are real numbers."""
     array = rectangular(values, name)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} must be real numbers; found {array.dtype} values; convert them first")
@@ -50,7 +50,7 @@ def numbers(values: Any, name: str) -> np.ndarray:
 
 
 def integers(values: Any, name: str) -> np.ndarray:
-    """A fresh int64 copy, if these are whole numbers by type."""
+    """Return a fresh int64 copy; raise unless these have an integer type."""
     array = rectangular(values, name)
     if array.dtype.kind not in "iu" and array.size:
         raise DataError(f"{name} must be whole numbers; found {array.dtype} values; use from_arrays for labels")
@@ -58,7 +58,7 @@ def integers(values: Any, name: str) -> np.ndarray:
 
 
 def booleans(values: Any, name: str) -> np.ndarray:
-    """A fresh bool copy, if these are Booleans by type."""
+    """Return a fresh bool copy; raise unless these are Booleans."""
     array = rectangular(values, name)
     if array.dtype.kind != "b" and array.size:
         raise DataError(f"{name} must be True or False; found {array.dtype} values; convert it with astype(bool)")
@@ -66,14 +66,14 @@ def booleans(values: Any, name: str) -> np.ndarray:
 
 
 def valid_cells(times: np.ndarray) -> Bool[np.ndarray, "traj time"]:
-    """Where a trajectory has a time point of its own: up to the first time that does not increase."""
+    """Return where a trajectory has a time point of its own: up to the first time that does not increase."""
     increases = times > -np.inf
     increases[:, 1:] &= times[:, 1:] > times[:, :-1]
     return np.logical_and.accumulate(increases, axis=1)
 
 
 def store(record: Any, values: Mapping[str, Any]) -> None:
-    """Set fields of a frozen record while it is being made; its arrays become read-only."""
+    """Set fields of a frozen record during construction; its arrays become read-only."""
     for name, value in values.items():
         for array in value.values() if isinstance(value, Mapping) else (value,):
             if isinstance(array, np.ndarray):
@@ -84,7 +84,7 @@ def store(record: Any, values: Mapping[str, Any]) -> None:
 def checked_arrays(
     *, times: Any, inputs: Any, outputs: Any, mask: Any, initial: Any, condition: Any, unit: Any
 ) -> dict[str, np.ndarray]:
-    """Fresh copies of the arrays of a data set, if they make one; without `initial` if it is None."""
+    """Return fresh, checked copies of the arrays of a data set; without `initial` if it is None."""
     arrays = {"times": numbers(times, "times"), "inputs": numbers(inputs, "inputs")}
     arrays |= {"outputs": numbers(outputs, "outputs"), "mask": booleans(mask, "mask")}
     arrays |= {"condition": integers(condition, "condition"), "unit": integers(unit, "unit")}
@@ -99,13 +99,13 @@ def checked_arrays(
     _check_outputs(arrays["outputs"], arrays["mask"], padding)
     _check_labels(arrays)
     _check_conditions(arrays)
-    # A NaN in a masked cell would poison gradients through `where(mask, ...)`, so none is kept.
+    # A NaN in a masked cell would give NaN gradients through `where(mask, ...)`, so none is kept.
     arrays["outputs"] = np.where(arrays["mask"], arrays["outputs"], 0.0)
     return arrays
 
 
 def checked_names(names: Sequence[str], count: int, field: str, prefix: str = "") -> tuple[str, ...]:
-    """The names of `count` things, by default their numbers."""
+    """Return `count` distinct names, by default the numbers."""
     names = tuple(names) or tuple(f"{prefix}{i}" for i in range(count))
     if len(names) != count:
         raise DataError(f"{field} must have {count} names; found {len(names)}; name each one once")
@@ -115,7 +115,7 @@ def checked_names(names: Sequence[str], count: int, field: str, prefix: str = ""
 
 
 def checked_attributes(attributes: Mapping[str, Any], num: int) -> dict[str, np.ndarray]:
-    """Fresh copies of the attributes, if each has an entry for every trajectory."""
+    """Return fresh copies of the attributes; raise unless each has one entry per trajectory."""
     checked = {name: numbers(values, f"attribute {name}") for name, values in attributes.items()}
     for name, values in checked.items():
         if values.ndim == 0 or len(values) != num:
@@ -176,7 +176,7 @@ def _check_inputs(inputs: np.ndarray, padding: np.ndarray) -> None:
             f"inputs must be known at every time; trajectory {i} has {inputs[i, j, k]} in input {k} at index "
             f"{j}; fill the gap or drop the row"
         )
-    # All rows of the padding equal the last valid row if each equals the row before it.
+    # The padding equals the last valid row if each of its rows equals the row before it.
     wrong = padding[:, 1:] & np.any(inputs[:, 1:] != inputs[:, :-1], axis=2)
     if wrong.any():
         i, j = np.argwhere(wrong)[0]
@@ -216,7 +216,7 @@ def _check_labels(arrays: Mapping[str, np.ndarray]) -> None:
         if not np.array_equal(found, np.arange(len(found))):
             raise DataError(
                 f"{name} must use every number from 0 to its highest; found {found[:5]}...; "
-                "number them so or give them as labels to from_arrays"
+                "renumber them, or give them as labels to from_arrays"
             )
 
 

@@ -1,4 +1,4 @@
-"""Which column of a file plays which part in a data set: as given, else by common names and by what it holds."""
+"""The role of each column of a file: as given, else guessed from common names and from its values."""
 
 import difflib
 import itertools
@@ -22,11 +22,11 @@ from langenode.data.names import (
     trajectory_rank,
     unit_rank,
 )
-from langenode.data.tables import Groups, Table, elapsed_times, group_rows
+from langenode.data.tables import Groups, Table, elapsed_times
 
 
 class Columns(NamedTuple):
-    """The names of columns (or variables) by their part; None is to be guessed, an empty tuple means there is none."""
+    """The names of columns (or variables) by role; None means to be guessed, an empty tuple means none."""
 
     trajectory: str | None = None
     time: str | None = None
@@ -37,12 +37,12 @@ class Columns(NamedTuple):
     unit: str | None = None
 
     def named(self) -> list[tuple[str, str]]:
-        """Every part and name that is given."""
+        """Return every role and name that is given."""
         parts = [(part, (names,) if isinstance(names, str) else names) for part, names in self._asdict().items()]
         return [(part, name) for part, names in parts for name in names or ()]
 
     def check_present(self, available: Sequence[str]) -> None:
-        """Raise a `DataError` that hints at the nearest name unless every column named here is available."""
+        """Raise a `DataError` that suggests the nearest name unless every column named here is available."""
         for part, name in self.named():
             if name not in available:
                 near = difflib.get_close_matches(name, available, n=1, cutoff=0.0)
@@ -53,7 +53,7 @@ class Columns(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """Every part's columns, why these were chosen, and why others were left out."""
+    """The columns of every role, the reasons for the choice, and the reasons why others were left out."""
 
     columns: Columns
     reasons: dict[str, str]
@@ -61,40 +61,39 @@ class Guess(NamedTuple):
 
 
 def guess_columns(table: Table, given: Columns) -> Guess:
-    """Find the columns that were not given by common names and by what they hold.
+    """Find the columns that were not given, by common names and by their values.
 
-    The names that `save_data` writes come first. Then: the time, the trajectory, the condition and the unit by
-    name; numbers named like an input, and those that are constant within every trajectory but differ between
-    them, are inputs; all other numbers are outputs. Row numbers, constants and other text are left out.
+    The names that `save_data` writes come first. Then: the time, the trajectory, the condition and the unit by name;
+    numbers named like an input, and those that are constant within every trajectory but differ between trajectories,
+    are inputs; all other numbers are outputs. Row numbers, constants and other text are left out.
     """
     given.check_present(table.names)
     search = _Search(table, given)
     time = given.time or search.take("time", _find_time(table, search.taken), "none")
     if time is None:
         raise DataError(
-            f"a table must have a column of times; none of {listed(table.names)} is named like one; "
-            "name it with --time NAME"
+            f"a table must have a time column; none of {listed(table.names)} looks like one; name it with --time NAME"
         )
     found = None if given.trajectory else _find_trajectory(table, time, search.taken)
-    alone = "every file is one, named by its file" if table.files else "none found: the table is one trajectory"
+    alone = "one file per trajectory, named after it" if table.files else "none found: the table is one trajectory"
     trajectory = given.trajectory or search.take("trajectory", found, alone)
-    groups = group_rows(table, trajectory)
+    groups = table.groups(trajectory)
     if elapsed_times(table, time, groups)[1]:
-        search.reasons["time"] += "; time stamps, taken as seconds since each trajectory's first row"
+        search.reasons["time"] += "; time stamps, converted to seconds since each trajectory's first row"
     found = None if given.condition else _find_label(table, groups, search.taken, _condition_rank_in(table))
-    shared = "none found: trajectories with equal times and inputs share one"
+    shared = "none found: trajectories with equal times and inputs share a condition"
     condition = given.condition or search.take("condition", found, shared)
     found = None if given.unit else _find_label(table, groups, search.taken, unit_rank)
-    unit = given.unit or search.take("unit", found, "none found: every trajectory is its own")
+    unit = given.unit or search.take("unit", found, "none found: every trajectory is its own unit")
     initial, inputs, outputs = _find_quantities(search, groups)
     columns = Columns(trajectory, time, inputs, outputs, initial, condition, unit)
     return Guess(columns, {part: search.reasons[part] for part in Columns._fields}, search.left_out)
 
 
 def pair_trajectories(table: Table, given: Columns) -> tuple[Table, Columns]:
-    """Where only two columns of labels together tell trajectories apart, the table with a column of both.
+    """Add a column that joins two label columns, where only the two together identify trajectories.
 
-    Its name is "A/B", which can also be given. The specimen of the two is the unit, the other may be the condition.
+    Its name is "A/B", which can also be given. The specimen of the two is the unit; the other may be the condition.
     """
     pair = given.trajectory if given.trajectory is not None else _find_pair(table, given)
     parts = () if pair is None or pair in table.names else tuple(pair.split("/"))
@@ -112,7 +111,7 @@ def pair_trajectories(table: Table, given: Columns) -> tuple[Table, Columns]:
 
 
 def _find_pair(table: Table, given: Columns) -> str | None:
-    """The first two columns named like labels within whose pairs the times increase, if no single one will do."""
+    """Return the first two label columns whose pairs have increasing times, if no single column will do."""
     taken = {name for _, name in given.named()}
     time = given.time or _find_time(table, taken)
     if time is None or table.files:
@@ -121,19 +120,19 @@ def _find_pair(table: Table, given: Columns) -> str | None:
     found = [name for rank in vocabularies for name in _ranked(table, {*taken, time}, rank) if table.is_label(name)]
     names = [name for name in dict.fromkeys(found) if "" not in table.cells[name]]
     for name in names:
-        groups = group_rows(table, name)
+        groups = table.groups(name)
         if groups.increase(elapsed_times(table, time, groups)[0]):
             return None
     for first, second in itertools.combinations(names, 2):
         joined = [f"{a}/{b}" for a, b in zip(table.labels(first), table.labels(second), strict=True)]
-        groups = group_rows(table.with_column("pair", joined), "pair")
+        groups = table.with_column("pair", joined).groups("pair")
         if groups.increase(elapsed_times(table, time, groups)[0]):
             return f"{first}/{second}"
     return None
 
 
 class _Search:
-    """What was found so far: the columns taken, why, and why others were left out."""
+    """The state of the search: the columns taken, the reasons, and why others were left out."""
 
     def __init__(self, table: Table, given: Columns):
         self.table, self.given = table, given
@@ -142,7 +141,7 @@ class _Search:
         self.left_out = dict(table.unread)
 
     def take(self, part: str, name: str | None, otherwise: str) -> str | None:
-        """Give a column its part by its name, or say what holds without one."""
+        """Assign a column to a role by its name, or record what holds without one."""
         self.reasons[part] = otherwise if name is None else f"column {name!r}, by its name"
         self.taken.update([] if name is None else [name])
         return name
@@ -153,14 +152,14 @@ class _Search:
 
 
 def separators(table: Table, times: np.ndarray, taken: Sequence[str]) -> list[str]:
-    """Columns by which the rows fall into several trajectories of increasing times."""
+    """Return the columns that divide the rows into several trajectories of increasing times."""
     found = []
     for name in table.names:
         if name in taken or table.kind(name) == "nothing":
             continue
         try:
-            groups = group_rows(table, name)
-        except DataError:  # A column with a gap cannot serve.
+            groups = table.groups(name)
+        except DataError:  # A column with empty cells cannot be used.
             continue
         if 1 < len(groups.labels) <= table.num_rows / 2 and groups.increase(times):
             found.append(name)
@@ -168,7 +167,7 @@ def separators(table: Table, times: np.ndarray, taken: Sequence[str]) -> list[st
 
 
 def _ranked(table: Table, taken: set[str], rank: Callable[[str], int | None]) -> list[str]:
-    """The columns that a vocabulary knows, best first."""
+    """Return the columns that a vocabulary knows, best first."""
     names = [name for name in table.names if name in OWN_LABELS or table.kind(name) != "nothing"]
     ranks = {name: rank(name) for name in names if name not in taken}
     known = {name: place for name, place in ranks.items() if place is not None}
@@ -178,15 +177,15 @@ def _ranked(table: Table, taken: set[str], rank: Callable[[str], int | None]) ->
 def _find_time(table: Table, taken: set[str]) -> str | None:
     named = _ranked(table, taken, time_rank)
     readable = [name for name in named if table.kind(name) == "numbers" or table.stamps(name) is not None]
-    # A name alone is enough to say which of its cells is no time.
+    # The name is enough: a faulty cell is then reported with its row.
     return next(iter(readable or named), None)
 
 
 def _find_trajectory(table: Table, time: str, taken: set[str]) -> str | None:
-    """The best name of a column of labels; of several, one within which the times increase."""
+    """Return the label column with the best name; among several, one within which the times increase."""
 
     def is_possible(name: str) -> bool:
-        return table.is_label(name) and not _counts_rows(table, group_rows(table, None), name)
+        return table.is_label(name) and not _counts_rows(table, table.groups(None), name)
 
     if "trajectory" in table.names and "trajectory" not in taken:
         return "trajectory"
@@ -196,7 +195,7 @@ def _find_trajectory(table: Table, time: str, taken: set[str]) -> str | None:
     if len(named) < 2:
         return next(iter(named), None)
     for name in named:
-        groups = group_rows(table, name)
+        groups = table.groups(name)
         if groups.increase(elapsed_times(table, time, groups)[0]):
             return name
     return named[0]
@@ -207,7 +206,7 @@ def _condition_rank_in(table: Table) -> Callable[[str], int | None]:
 
 
 def _find_label(table: Table, groups: Groups, taken: set[str], rank: Callable[[str], int | None]) -> str | None:
-    """The best name of a column of labels that are the same in all rows of a trajectory; our own name at once."""
+    """Return the best-named label column that is constant within trajectories; the name `save_data` writes wins."""
     for name in _ranked(table, taken, rank):
         if rank(name) == 0 and name in OWN_LABELS:
             return name
@@ -219,7 +218,7 @@ def _find_label(table: Table, groups: Groups, taken: set[str], rank: Callable[[s
 
 
 def _counts_rows(table: Table, groups: Groups, name: str) -> bool:
-    """Whether a column numbers the rows, of the whole table or of each trajectory, one by one."""
+    """Whether a column numbers the rows consecutively, in the whole table or in each trajectory."""
     values = table.whole_numbers(name)
     if values is None or len(values) < 2:
         return False
@@ -229,7 +228,7 @@ def _counts_rows(table: Table, groups: Groups, name: str) -> bool:
 
 
 def _is_row_number(table: Table, groups: Groups, name: str) -> bool:
-    """Whether a column is named like a row number and grows, or like a counter and counts."""
+    """Whether a column is named like a row number and increases, or is named like a counter and counts."""
     values = table.whole_numbers(name)
     if values is None or not is_row_number_name(name):
         return is_counter_name(name) and _counts_rows(table, groups, name)
@@ -237,7 +236,7 @@ def _is_row_number(table: Table, groups: Groups, name: str) -> bool:
 
 
 def _candidates(search: _Search, groups: Groups) -> dict[str, np.ndarray]:
-    """The columns of numbers that may be start, inputs or outputs; why others are not goes into `left_out`."""
+    """Return the numeric columns that may be start, inputs or outputs; reasons for the others go into `left_out`."""
     table, numbers = search.table, {}
     names = [name for name in table.names if name not in search.taken]
     own = (*INPUT_PREFIXES, OUTPUT_PREFIX, INITIAL_PREFIX)
@@ -253,7 +252,7 @@ def _candidates(search: _Search, groups: Groups) -> dict[str, np.ndarray]:
         elif _is_row_number(table, groups, name):
             search.left_out[name] = "row numbers"
         elif has_own_names:
-            search.left_out[name] = "neither x: nor y:"
+            search.left_out[name] = "without the prefix x: or y:"
         elif table.is_faulty(name) and not search.is_needed(name):
             search.left_out[name] = "text in some cells"
         else:
@@ -262,7 +261,7 @@ def _candidates(search: _Search, groups: Groups) -> dict[str, np.ndarray]:
 
 
 def _find_quantities(search: _Search, groups: Groups) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The start, the inputs and the outputs, those not given chosen among the columns of numbers."""
+    """Return the start, the inputs and the outputs; those not given are chosen among the numeric columns."""
     given, numbers = search.given, _candidates(search, groups)
     initial = given.initial
     if initial is None:
@@ -272,7 +271,7 @@ def _find_quantities(search: _Search, groups: Groups) -> tuple[tuple[str, ...], 
     kinds = {name: _kind(name, values, groups) for name, values in numbers.items() if name not in initial}
     is_constant_left = any(kind.startswith("constant") for kind in kinds.values())
     if given.outputs is None and given.inputs is None and "output" not in kinds.values() and not is_constant_left:
-        # Where all columns are named like inputs, those that change in time must be what is observed.
+        # Where all columns are named like inputs, those that change in time must be the outputs.
         kinds = {name: "output" if kind == "input" else kind for name, kind in kinds.items()}
     inputs, outputs = given.inputs, given.outputs
     if inputs is None:
@@ -285,7 +284,7 @@ def _find_quantities(search: _Search, groups: Groups) -> tuple[tuple[str, ...], 
         search.reasons["outputs"] = f"{'by name' if by_name else 'all other numeric columns'}: {', '.join(outputs)}"
     for name, kind in kinds.items():
         if name not in inputs + outputs:
-            search.left_out[name] = kind if kind not in ("input", "output", "setting") else "not among those named"
+            search.left_out[name] = kind if kind not in ("input", "output", "setting") else "not among the named ones"
     _check_outputs(outputs, search.table.names, search.left_out)
     return initial, inputs, outputs
 
@@ -297,14 +296,14 @@ def _said_of_inputs(inputs: Sequence[str], kinds: Mapping[str, str]) -> str:
 
 
 def _kind(name: str, values: np.ndarray, groups: Groups) -> str:
-    """The part of a column of numbers by its name and its values, or why it has none."""
+    """Return the role of a numeric column by its name and values, or the reason why it has none."""
     if name.startswith((*INPUT_PREFIXES, OUTPUT_PREFIX)):
         return "output" if name.startswith(OUTPUT_PREFIX) else "input"
     seen = values[~np.isnan(values)]
-    # An infinite number is refused later, with its row.
+    # An infinite number is reported later, with its row.
     if len(values) > 1 and np.all(np.isfinite(seen)) and is_constant(seen):
         return f"constant, {seen[0]:g} everywhere" if seen.size else "empty"
-    # A trajectory of one row says nothing on what is constant within it.
+    # A trajectory of one row cannot show what is constant within it.
     if len(groups.labels) < len(values) and groups.are_constant(values):
         return "setting"
     return "input" if is_input_name(name) else "output"
@@ -314,6 +313,6 @@ def _check_outputs(outputs: Sequence[str], names: Sequence[str], left_out: Mappi
     if not outputs:
         why = ", ".join(f"{name!r} is {reason}" for name, reason in list(left_out.items())[:5])
         raise DataError(
-            f"a data file must have outputs, numbers that change in time; of {listed(names)} none is left"
+            f"a data file must have outputs, numbers that change in time; none left among {listed(names)}"
             f"{f' ({why})' if why else ''}; name them with --outputs"
         )

@@ -1,4 +1,4 @@
-"""CSV files, one row a time point, and folders of them, one file a trajectory; their text becomes a `Table`."""
+"""CSV files (one row per time point) and folders of them (one file per trajectory), read into a `Table`."""
 
 import csv
 import io
@@ -37,10 +37,10 @@ def write_csv(data: Dataset, path: Path) -> None:
 
 
 def csv_table(content: bytes) -> Table:
-    """The table in a CSV file whose cells are divided by commas, semicolons or tabs, as its header shows."""
+    """Read the table in a CSV file whose cells are separated by commas, semicolons or tabs, as its header shows."""
     text = _decoded(content)
     delimiter = _delimiter(text)
-    # pandas would fill up a row that was cut short with missing values.
+    # pandas would pad a truncated row with missing values.
     if '"' in text:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     else:
@@ -54,17 +54,17 @@ def csv_table(content: bytes) -> Table:
     notes = {}
     if delimiter == ";" and any(_COMMA_NUMBER.fullmatch(cell) for column in columns for cell in column):
         columns = [_with_points(column, numbers) for column in columns]
-        notes["numbers"] = "read with a decimal comma, since semicolons divide the cells"
+        notes["numbers"] = "read with a decimal comma, since semicolons separate the cells"
     return Table(dict(zip(header, columns, strict=True)), np.array(numbers), notes=notes)
 
 
 def _body(
     rows: Iterator[str] | Iterator[list[str]], width: int, above: int, delimiter: str
 ) -> tuple[list[list[str]], list[int]]:
-    """The cells of every column, and the number of every row, of the rows below row `above` that are not blank."""
+    """Return the cells of every column, and the row numbers, of the non-blank rows below row `above`."""
     columns: list[list[str]] = [[] for _ in range(width)]
     numbers: list[int] = []
-    # Columns are filled in pieces: a million small lists at a time would be slow to keep track of.
+    # Columns are filled in blocks: a million small lists at once would be slow to manage.
     while piece := list(itertools.islice(rows, 10_000)):
         here = [number for number, row in enumerate(piece, start=above + 1) if row]
         kept = [row for row in piece if row]
@@ -75,7 +75,7 @@ def _body(
                     f"every row must have {width} cells; row {number} has {found}; "
                     "the file may be cut short: write or copy it again"
                 )
-        # Lines without quotes are cut all at once, which is several times as fast as one by one.
+        # Lines without quotes are split in one pass, several times faster than one by one.
         lines = [row for row in kept if isinstance(row, str)]
         cells = delimiter.join(lines).split(delimiter) if lines else list(itertools.chain.from_iterable(kept))
         for index, column in enumerate(columns):
@@ -86,16 +86,16 @@ def _body(
 
 
 def folder_table(folder: Path) -> Table:
-    """The tables of all CSV files of a folder below one another, in natural order of their names."""
+    """Concatenate the tables of all CSV files of a folder, in natural order of their names."""
     paths = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
     paths = sorted((path for path in paths if path.is_file()), key=lambda path: (natural_key(path.stem), path.name))
     if not paths:
         found = listed(sorted(path.name for path in folder.iterdir()), 5) or "nothing"
-        raise DataError(f"a data folder must hold .csv or .tsv files, one a trajectory; found {found}; add them")
+        raise DataError(f"a data folder must hold .csv or .tsv files, one per trajectory; found {found}; add them")
     for one, other in itertools.pairwise(paths):
         if one.stem == other.stem:
             raise DataError(
-                f"files of a folder must differ in more than their ending; found {one.name!r} and {other.name!r}; "
+                f"files of a folder must differ in more than their suffix; found {one.name!r} and {other.name!r}; "
                 "rename or remove one"
             )
     tables = [_named_table(path) for path in paths]
@@ -119,7 +119,7 @@ def folder_table(folder: Path) -> Table:
 
 
 def _named_table(path: Path) -> Table:
-    """The table of one file of a folder; a fault names the file."""
+    """Read one file of a folder; an error names the file."""
     content = path.read_bytes()
     if not content.strip():
         raise DataError(f"every file of a data folder must hold data; {path.name!r} is empty; fill or remove it")
@@ -130,7 +130,7 @@ def _named_table(path: Path) -> Table:
 
 
 def _decoded(content: bytes) -> str:
-    """The text of a file in UTF-8 or, by its byte order mark, UTF-16; else in the Windows code page of the West."""
+    """Decode UTF-8 or, by its byte order mark, UTF-16; otherwise assume Windows-1252."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         return content.decode("utf-16")
     if b"\x00" in content:
@@ -138,12 +138,12 @@ def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # Spreadsheets still write headers such as "T [°C]" in it.
+        # Spreadsheets still use it for headers such as "T [°C]".
         return content.decode("cp1252")
 
 
 def _delimiter(text: str) -> str:
-    """What divides the cells: the most frequent of the three in the header, outside of quotes."""
+    """Return the separator: the most frequent of the three in the header, outside quotes."""
     header = re.sub(r'"[^"]*"', "", text.lstrip().partition("\n")[0])
     return max((",", ";", "\t"), key=header.count)
 
@@ -160,11 +160,11 @@ def _check_header(header: Sequence[str]) -> None:
 
 
 def _with_points(column: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    """Cells with a decimal point for the comma; a point beside commas may mean thousands and is refused."""
+    """Replace decimal commas by points; a point beside commas may mean thousands and is refused."""
     for number, cell in zip(numbers, column, strict=True):
         if _POINT_NUMBER.fullmatch(cell):
             raise DataError(
                 f"all numbers of a file must have the same decimal sign; row {number} has {cell.strip()!r} in a file "
-                "with decimal commas; write all in one way"
+                "with decimal commas; use one decimal sign throughout"
             )
     return [cell.replace(",", ".") if _COMMA_NUMBER.fullmatch(cell) else cell for cell in column]

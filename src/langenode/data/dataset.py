@@ -1,4 +1,4 @@
-"""The data set: trajectories on padded rectangular arrays, and the parts and views that are taken from it."""
+"""The data set: trajectories on padded rectangular arrays, and its parts and views."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +30,16 @@ ArrayLike = np.ndarray | Array | Sequence[Any]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Dataset:
-    """Trajectories on padded rectangular arrays, checked once when made and read-only after that.
+    """Trajectories on padded rectangular arrays, checked once on construction and read-only afterwards.
 
     Times increase strictly in the valid part of a trajectory; padding repeats its last valid time and input
     row and is masked. Unobserved outputs are 0.0. Trajectories of one condition share times and inputs; their
-    start (`initial`) may differ: a random start is part of the condition's law. `units` maps a column's name
-    (and "time") to its physical unit; `attributes` holds extra numbers of each trajectory, such as the true
+    start (`initial`) may differ: a random start is part of the condition's distribution. `units` maps a column's
+    name (and "time") to its physical unit; `attributes` holds extra numbers for each trajectory, such as the true
     weights that a simulator drew.
     """
 
-    # Shapes stand in comments, because a wrong one must be refused by the checks, in plain words.
+    # Shapes are given as comments, so that a wrong shape reaches the checks and is explained in plain words.
     times: np.ndarray  # (traj, time)
     inputs: np.ndarray  # (traj, time, in)
     outputs: np.ndarray  # (traj, time, out)
@@ -84,13 +84,13 @@ class Dataset:
         units: Mapping[str, str] | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
     ) -> "Dataset":
-        """Build a data set from arrays, filling in what is not given.
+        """Build a data set from arrays, with defaults for what is not given.
 
-        `outputs` is (traj, time, out), or (traj, time) for one output; `inputs` likewise, a leading axis of
-        one is shared by all; `times` is (traj, time) or one shared (time,) grid; `initial` is (traj, state)
-        or (traj,). Without a mask, NaN outputs are missing. Without conditions, trajectories with identical
-        times and inputs share one; so without inputs on one grid there is a single condition and a varying
-        start is part of its law. `condition` and `unit` are labels (text or numbers), numbered in sorted
+        `outputs` is (traj, time, out), or (traj, time) for one output; `inputs` likewise, and a leading axis of
+        length one is shared by all; `times` is (traj, time) or one shared (time,) grid; `initial` is (traj, state)
+        or (traj,). Without a mask, NaN outputs count as missing. Without conditions, trajectories with identical
+        times and inputs share one condition; on one grid without inputs there is a single condition, and a varying
+        start is part of its distribution. `condition` and `unit` are labels (text or numbers), numbered in sorted
         order.
         """
         values = with_columns(numbers(outputs, "outputs"), "outputs")
@@ -128,13 +128,13 @@ class Dataset:
         output_names: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
     ) -> "Dataset":
-        """Build a data set from one dict a trajectory, of any lengths, by padding.
+        """Build a data set from a list with one dict per trajectory; trajectories of any length are padded.
 
         Keys: times (time,), outputs (time, out) or (time,), and optionally inputs, mask, initial (state,) or
         a number, condition, unit, attributes (a dict). Replicates of a *given* condition that were observed
-        at different times are put on the union of their times, missing where not observed; an input there
-        comes from the replicate that has it, if the others, interpolated linearly within their own range,
-        agree with it to 1 % of the input's range.
+        at different times are put on the union of their times, with outputs missing where not observed. An input
+        at such a time comes from the replicate that has it, provided that the others, interpolated linearly within
+        their own range, agree with it to 1 % of the input's range.
         """
         columns = stack_trajectories(trajectories)
         return cls.from_arrays(**columns, input_names=input_names, output_names=output_names, units=units)
@@ -183,19 +183,19 @@ class Dataset:
 
     @property
     def lengths(self) -> Int[np.ndarray, " traj"]:
-        """Number of valid time points of each trajectory, before its padding."""
+        """Number of valid time points of each trajectory, without padding."""
         return valid_cells(self.times).sum(axis=1)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every cell of the rectangle was observed: nothing missing, no padding."""
+        """Whether every cell of the rectangular arrays was observed: nothing missing, no padding."""
         return bool(self.mask.all())
 
     def select(self, index: ArrayLike | slice | int) -> "Dataset":
-        """Take the trajectories at `index`, any NumPy index: numbers, a slice or a Boolean mask.
+        """Select the trajectories at `index`, any NumPy index: numbers, a slice or a Boolean mask.
 
         Conditions and units are renumbered compactly and keep their labels; the time axis is cut to the
-        longest.
+        longest selected trajectory.
         """
         chosen = _positions(index, self.num_trajectories)
         longest = int(self.lengths[chosen].max(initial=0))
@@ -218,7 +218,7 @@ class Dataset:
     def split(
         self, train: float | int, valid: float | int, test: float | int, *, seed: int
     ) -> tuple["Dataset", "Dataset", "Dataset"]:
-        """Split into training, validation and test parts by condition; by trajectory if there is only one.
+        """Split into training, validation and test parts by condition; by trajectory if there is one condition only.
 
         The three fractions sum to 1. A positive fraction gets at least one condition; a zero fraction gives a
         data set without trajectories.
@@ -227,7 +227,7 @@ class Dataset:
         if not (np.all(fractions >= 0) and abs(fractions.sum() - 1) < 1e-6):
             raise DataError(
                 "the three fractions of a split must be at least 0 and sum to 1; "
-                f"got {train:g}, {valid:g} and {test:g}; change them"
+                f"found {train:g}, {valid:g} and {test:g}; change them"
             )
         by_condition = self.num_conditions > 1
         groups = self.condition if by_condition else np.arange(self.num_trajectories)
@@ -245,16 +245,16 @@ class Dataset:
         return first, second, third
 
     def cases(self) -> Cases:
-        """The shared time grid and inputs of each condition."""
+        """Return the shared time grid and inputs of each condition."""
         _, first = np.unique(self.condition, return_index=True)
         return Cases(self.times[first], self.inputs[first])
 
     def replicates(self) -> Replicates:
-        """Order the trajectories by member and condition.
+        """Arrange the trajectories by member and condition.
 
         The member is the unit where units are crossed with conditions (some unit appears in more than one
-        condition), else the number of the replicate within its condition. A start that is absent is filled
-        with the first present one of its condition.
+        condition), otherwise the number of the replicate within its condition. Where a trajectory is absent, its
+        start is filled with that of the first trajectory of its condition.
         """
         member = number_members(self.unit, self.condition)
         where = (member, self.condition)
@@ -273,13 +273,13 @@ class Dataset:
         return Replicates(outputs, mask, initial, present)
 
     def arrays(self, dtype: DTypeLike) -> Batch:
-        """The arrays in JAX with a floating `dtype`; refuses one in which the data would lose its meaning."""
+        """Convert to JAX arrays of a floating `dtype`; raise if times would coincide or numbers overflow in it."""
         wanted = np.dtype(dtype)
         if wanted == np.float64 and not jax.config.read("jax_enable_x64"):
             raise DataError("float64 arrays need JAX's 64-bit mode; it is off; set jax_enable_x64 or use float32")
         times = cast(self.times, wanted, "times")
         if not np.array_equal(valid_cells(times), valid_cells(self.times)):
-            raise DataError(f"times must differ in {wanted}; some round to one; start them at 0 or use float64")
+            raise DataError(f"times must differ in {wanted}; some become equal; start them at 0 or use float64")
         return Batch(
             times=jnp.asarray(times),
             inputs=jnp.asarray(cast(self.inputs, wanted, "inputs")),
@@ -295,21 +295,21 @@ class Dataset:
 
 
 def _positions(index: Any, num: int) -> np.ndarray:
-    """The numbers of the trajectories that a NumPy index takes."""
+    """Return the numbers of the trajectories that a NumPy index selects."""
     if not isinstance(index, slice):
         index = np.atleast_1d(rectangular(index, "index"))
         index = index if index.size else index.astype(np.int64)
     try:
         chosen = np.arange(num)[index]
     except IndexError as error:
-        raise DataError(f"an index must take some of the {num} trajectories; {error}; change it") from error
+        raise DataError(f"an index must select from the {num} trajectories; {error}; change it") from error
     if chosen.ndim != 1:
         raise DataError(f"an index must have one axis; found {chosen.ndim}; flatten it")
     return chosen
 
 
 def _allocate(fractions: np.ndarray, count: int) -> np.ndarray:
-    """Whole numbers near `fractions * count` that sum to `count`, at least 1 for a positive fraction."""
+    """Round `fractions * count` to whole numbers that sum to `count`, at least 1 for a positive fraction."""
     shares = fractions / fractions.sum() * count
     counts = (fractions > 0).astype(int)
     while counts.sum() < count:

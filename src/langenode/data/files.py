@@ -1,4 +1,4 @@
-"""A data set on disk: the format by the suffix, whole files only, every fault a `DataError`."""
+"""Data sets on disk: the suffix chooses the format, files are written whole, every fault is a `DataError`."""
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,15 +19,14 @@ _WRITERS = {".nc": write_netcdf, ".npz": write_npz, ".csv": write_csv}
 def save_data(data: Dataset, path: str | Path) -> None:
     """Write a data set to `path`, whole or not at all; the suffix .nc, .npz or .csv chooses the format.
 
-    NetCDF (version 3) and NPZ keep everything bit for bit. CSV keeps names and numbers, one row a time point,
-    in the columns trajectory, time, x:INPUT, y:OUTPUT, h0:NUMBER, condition, unit; physical units and
-    attributes are not in it.
+    NetCDF (version 3) and NPZ keep everything bit for bit. CSV keeps names and numbers, one row per time point, in the
+    columns trajectory, time, x:INPUT, y:OUTPUT, h0:NUMBER, condition, unit; it omits physical units and attributes.
     """
     path = Path(path)
     writer = _of_suffix(path, _WRITERS)
     if data.num_trajectories == 0:
-        raise DataError(f"a data file needs at least one trajectory; there is none to write to {path}; skip it")
-    # A temporary file is moved into place: no half-written file is ever seen.
+        raise DataError(f"a data file needs at least one trajectory; there is none to write to {path}; add one")
+    # A temporary file is moved into place, so that no half-written file is ever visible.
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         writer(data, partial)
@@ -51,19 +50,19 @@ def load_data(
 ) -> Dataset:
     """Read a data set from a file that `save_data` wrote, or from a table or arrays of your own.
 
-    A table (.csv, .tsv, .parquet) has one row a time point and an empty cell where a value is missing; a folder
-    has one CSV file a trajectory. In a foreign .nc or .npz file the names are of variables over (trajectory,
-    time), or (time,) where shared; those of the start, condition and unit are over (trajectory,). Columns not
-    named here are guessed, see `guess_columns`; `read_data` also says how.
+    A table (.csv, .tsv, .parquet) has one row per time point and an empty cell where a value is missing; a folder has
+    one CSV file per trajectory. In other .nc or .npz files the names are those of variables over (trajectory, time), or
+    (time,) where shared; start, condition and unit are over (trajectory,). Columns not named here are guessed (see
+    `guess_columns`); `read_data` also returns the reasons.
     """
     columns = Columns(trajectory, time, _listed(inputs), _listed(outputs), _listed(initial), condition, unit)
     return read_data(path, columns).data
 
 
 def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_be_absent: bool = False) -> Reading:
-    """Read a data set as `load_data` does, with the columns it came from and why they were chosen.
+    """Read a data set as `load_data` does; return it with the columns used and the reason for each.
 
-    With `outputs_may_be_absent`, for predictions at new inputs, named outputs that the file has not are missing
+    With `outputs_may_be_absent`, for predictions at new inputs, named outputs that the file lacks are missing
     throughout. A `DataError` carries in `facts` what had been understood before the fault.
     """
     path = Path(path)
@@ -75,7 +74,7 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
         return reader(content, columns, outputs_may_be_absent=outputs_may_be_absent)
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}", error.facts) from error
-    except Exception as error:  # A damaged file makes the libraries raise almost anything.
+    except Exception as error:  # Libraries may raise almost anything on a damaged file.
         raise DataError(
             f"{path} must be a whole {path.suffix} file; reading it failed with {type(error).__name__}: "
             f"{str(error)[:300]}; write or copy it again"
@@ -83,13 +82,13 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a regular file that is not empty."""
+    """Return the bytes of a regular file that is not empty."""
     # A device or a pipe may never end.
     if path.exists() and not path.is_file():
         raise DataError(f"{path} must be a readable file or a folder; found something else; check the path")
     try:
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # A path with a zero byte is a ValueError.
+    except (OSError, ValueError) as error:  # A zero byte in the path raises ValueError.
         why = getattr(error, "strerror", None) or error
         raise DataError(f"{path} must be a readable file; {why}; check the path") from error
     if not content.strip():
@@ -119,13 +118,13 @@ def _of_suffix(path: Path, table: Mapping[str, Callable]) -> Callable:
     suffix = path.suffix.lower()
     if suffix not in table:
         raise DataError(
-            f"a data file must end in {', '.join(table)}; got '{path.name}'; convert it, a spreadsheet to .csv"
+            f"a data file must end in {', '.join(table)}; found '{path.name}'; convert it (a spreadsheet to .csv)"
         )
     return table[suffix]
 
 
 def _listed(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Names as a tuple; a single name may be given bare."""
+    """Return names as a tuple; a single name may be given as plain text."""
     if names is None:
         return None
     return (names,) if isinstance(names, str) else tuple(names)

@@ -1,4 +1,4 @@
-"""Whether a model can be learned and scored from a data set, said before any work."""
+"""Check, before any work, whether a model can be fitted to a data set and scored on it."""
 
 import numpy as np
 
@@ -7,17 +7,17 @@ from langenode.data.dataset import Dataset
 
 _PARTS = 3
 
-# A population needs several members; with fewer, one model and the noise about it are all that can be learned.
+# A distribution over the population needs several replicates; with fewer, only one model and its noise can be learned.
 FEWEST_REPLICATES = 5
 
 
 def check_fittable(data: Dataset) -> None:
-    """Raise a `DataError` if there are too few trajectories or times, or an output that has nothing to learn."""
+    """Raise a `DataError` if there are too few trajectories or times, or an output that is unobserved or constant."""
     if data.num_trajectories < _PARTS:
         found = "one trajectory" if data.num_trajectories == 1 else f"{data.num_trajectories} trajectories"
         raise DataError(
-            f"learning needs at least {_PARTS} trajectories, to train, to validate and to test; found {found}; add "
-            "more, or cut a long record into pieces with a trajectory label each"
+            f"learning needs at least {_PARTS} trajectories, for training, validation and test; found {found}; add "
+            "more, or cut a long record into pieces and give each piece a trajectory label"
         )
     _check_counts(data, data.mask.any(axis=(1, 2)).astype(int), "at least one observed output", 1)
     _check_counts(data, data.lengths, "at least 2 time points", 2)
@@ -28,12 +28,12 @@ def check_fittable(data: Dataset) -> None:
             raise DataError(f"every output must be observed; {name!r} never is; leave it out with --outputs")
         if is_constant(seen):
             raise DataError(
-                f"every output must vary; {name!r} is {seen[0]:g} wherever it was observed; leave it out with --outputs"
+                f"every output must vary; {name!r} is {seen[0]:g} in every observation; leave it out with --outputs"
             )
 
 
 def trajectory_name(data: Dataset, index: int) -> str:
-    """A trajectory for a message: its number, and its unit's name where that says more."""
+    """Name a trajectory in a message: its number, and its unit's name where that differs."""
     name = data.unit_names[data.unit[index]]
     return f"trajectory {index}" if name == str(index) else f"trajectory {index} ({name!r})"
 
@@ -41,7 +41,7 @@ def trajectory_name(data: Dataset, index: int) -> str:
 def _check_counts(data: Dataset, counts: np.ndarray, needed: str, least: int) -> None:
     few = np.flatnonzero(counts < least)
     if few.size:
-        others = f", as {few.size - 1} more" if few.size > 1 else ""
+        others = f" (and {few.size - 1} more like it)" if few.size > 1 else ""
         found = f"{counts[few[0]]}" if counts[few[0]] else "none"
         raise DataError(
             f"a trajectory needs {needed}; {trajectory_name(data, int(few[0]))} has {found}{others}; drop it"
@@ -49,5 +49,5 @@ def _check_counts(data: Dataset, counts: np.ndarray, needed: str, least: int) ->
 
 
 def has_replicates(data: Dataset) -> bool:
-    """Whether conditions have enough members to compare distributions of trajectories."""
+    """Whether conditions have enough replicates to compare distributions of trajectories."""
     return data.num_trajectories > 0 and int(np.median(np.bincount(data.condition))) >= FEWEST_REPLICATES

@@ -1,4 +1,4 @@
-"""What the names of columns usually mean: the vocabulary by which their parts are guessed."""
+"""What column names usually mean: the vocabulary by which columns are guessed."""
 
 import re
 
@@ -42,7 +42,7 @@ _CONDITIONS = (
     "program",
     "programme",
 )
-# As text these name a condition; as numbers they are an amount, which a model needs as an input.
+# As text these label a condition; as numbers they are amounts, which a model needs as an input.
 _AMOUNTS = ("loading", "treatment")
 _INPUTS = (
     *(
@@ -141,7 +141,7 @@ INITIAL_PREFIX = "h0:"
 
 
 def base_name(name: str) -> str:
-    """The name in lower case with words joined by _, without physical units: "Time [s]" and "t_s" give time and t."""
+    """Return the name in lower case, words joined by _, without units: "Time [s]" and "t_s" give time and t."""
     text = re.sub(r"\[[^\[\]]*\]|\([^()]*\)|\{[^{}]*\}", " ", name[:200]).split("/")[0]
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
     words = [word for word in re.split(r"[^a-z0-9]+", text) if word]
@@ -151,11 +151,11 @@ def base_name(name: str) -> str:
 
 
 def time_rank(name: str) -> int | None:
-    """How much a name looks like that of the time: a lower number more, None not at all."""
+    """Return how much a name looks like the time: lower is closer, None not at all."""
     base, words = base_name(name), base_name(name).split("_")
     if name == "time":
         return 0
-    if name.strip().startswith("T") and base == "t":  # More often a temperature.
+    if name.strip().startswith("T") and base == "t":  # Usually a temperature.
         return 400
     if base in _TIMES:
         return 1 + _TIMES.index(base)
@@ -165,17 +165,17 @@ def time_rank(name: str) -> int | None:
 
 
 def trajectory_rank(name: str) -> int | None:
-    """How much a name looks like that of the trajectory."""
+    """Return how much a name looks like the trajectory's, as `time_rank` does."""
     return _rank(name, _TRAJECTORIES)
 
 
 def unit_rank(name: str) -> int | None:
-    """How much a name looks like that of the unit (specimen)."""
+    """Return how much a name looks like the unit's (specimen's), as `time_rank` does."""
     return _rank(name, _UNITS)
 
 
 def condition_rank(name: str, is_text: bool) -> int | None:
-    """How much a name looks like that of the condition."""
+    """Return how much a name looks like the condition's, as `time_rank` does."""
     return _rank(name, _CONDITIONS + _AMOUNTS if is_text else _CONDITIONS)
 
 
@@ -186,12 +186,12 @@ def is_input_name(name: str) -> bool:
 
 
 def is_initial_name(name: str) -> bool:
-    """Whether a column of this name is a part of the start."""
+    """Whether a column of this name is part of the start."""
     return name.startswith(INITIAL_PREFIX) or bool(re.fullmatch(r"h0(_\d+)?|initial(_state)?(_\d+)?", base_name(name)))
 
 
 def is_row_number_name(name: str) -> bool:
-    """Whether a column of this name is one that programs add to count rows."""
+    """Whether a column of this name is a row number that programs add."""
     return bool(_ROW_NUMBER.fullmatch(base_name(name)))
 
 
@@ -201,7 +201,7 @@ def is_counter_name(name: str) -> bool:
 
 
 def without_prefix(name: str) -> str:
-    """The name of a quantity from the column that `save_data` gives it."""
+    """Return the quantity's name from the column name that `save_data` gives it."""
     for prefix in (*INPUT_PREFIXES, OUTPUT_PREFIX):
         if name.startswith(prefix) and name != prefix:
             return name.removeprefix(prefix)
@@ -209,9 +209,9 @@ def without_prefix(name: str) -> str:
 
 
 def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """A sorting key that puts run2 before run10."""
+    """Return a sorting key that puts run2 before run10."""
     parts = re.split(r"(\d+)", name.lower())
-    # Very long digit strings are compared as text: turning them into numbers is slow.
+    # Very long digit strings are compared as text: converting them to numbers is slow.
     return [(0, int(part), "") if part.isdecimal() and len(part) < 100 else (1, 0, part) for part in parts if part]
 
 

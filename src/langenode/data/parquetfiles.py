@@ -1,4 +1,4 @@
-"""Parquet files: their typed columns become a `Table`."""
+"""Parquet files, read into a `Table`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _MOST_CELLS = 500_000_000
 
 
 def parquet_table(content: bytes) -> Table:
-    """The table in a Parquet file; nested and binary columns are left unread."""
+    """Read the table in a Parquet file; nested and binary columns are left unread."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -24,9 +24,9 @@ def parquet_table(content: bytes) -> Table:
         )
     file = pq.ParquetFile(pa.BufferReader(content))
     shape = file.metadata.num_rows, file.metadata.num_columns
-    # A few compressed bytes can stand for any number of cells.
+    # A few compressed bytes can expand to any number of cells.
     if shape[0] * shape[1] > _MOST_CELLS:
-        raise DataError(f"a table must have at most {_MOST_CELLS} cells; the file says {shape}; keep fewer rows")
+        raise DataError(f"a table must have at most {_MOST_CELLS} cells; the file declares {shape}; keep fewer rows")
     read = file.read()
     names = [str(name) for name in read.column_names]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -45,7 +45,7 @@ def parquet_table(content: bytes) -> Table:
 
 
 def _cells(column: Any) -> Any:
-    """A column as numbers, time stamps or text, by its type; None for any other type."""
+    """Return a column as numbers, time stamps or text, by its type; None for any other type."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):

@@ -1,4 +1,4 @@
-"""From a table and the parts of its columns to a data set, with what was understood on the way."""
+"""Build a data set from a table and the roles of its columns, and record what was understood."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,15 +9,15 @@ from langenode.data.checks import DataError, is_constant, listed
 from langenode.data.columns import Columns, guess_columns, pair_trajectories, separators
 from langenode.data.dataset import Dataset
 from langenode.data.names import OWN_LABELS, without_prefix
-from langenode.data.tables import Groups, Table, elapsed_times, group_rows
+from langenode.data.tables import Groups, Table, elapsed_times
 
 _MOST_CELLS = 200_000_000
-# Replicates found by a name only are put on the union of their times if that does not blow them up.
+# Replicates found only by a column's name share the union of their times, unless that is much larger than each.
 _MOST_GROWTH = 2.0
 
 
 class Reading(NamedTuple):
-    """A data set, the columns it was read from, why each was chosen, and facts of the table before that."""
+    """A data set, the columns it was read from, the reason for each, and facts about the table."""
 
     data: Dataset
     columns: Columns
@@ -43,7 +43,7 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
         table, given = paired, known
         reasons |= dict(table.notes)
         facts |= {"columns": plain_columns(columns), "reasons": reasons, "left_out": left_out}
-        groups = group_rows(table, columns.trajectory)
+        groups = table.groups(columns.trajectory)
         facts |= _facts_of_rows(table, columns, groups)
         is_sure = columns.condition in (given.condition, *OWN_LABELS)
         try:
@@ -51,8 +51,8 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
         except DataError as error:
             if is_sure:
                 raise
-            # A mere name must not keep a good table from loading.
-            left_out[str(columns.condition)] = "no condition, though named like one"
+            # A guess from a name must not prevent a good table from loading.
+            left_out[str(columns.condition)] = "not a condition, though named like one"
             reasons["condition"] = f"not column {columns.condition!r}: {str(error).split(';')[0]}"
             columns = columns._replace(condition=None)
             facts["columns"] = plain_columns(columns)
@@ -63,11 +63,11 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
 
 
 def table_dataset(table: Table, columns: Columns, *, most_growth: float | None = None) -> Dataset:
-    """The data set of a table in which the rows of a trajectory are in order of time; several may be interleaved.
+    """Build the data set of a table; each trajectory's rows are in order of time, trajectories may be interleaved.
 
-    With `most_growth`, a condition whose replicates' joint times outnumber those of the longest by more is refused.
+    A condition is refused if the union of its replicates' times is more than `most_growth` times the longest of them.
     """
-    groups = group_rows(table, columns.trajectory)
+    groups = table.groups(columns.trajectory)
     times = _checked_times(table, columns, groups)
     blocks = {part: _block(table, getattr(columns, part)) for part in ("inputs", "outputs", "initial")}
     _check_blocks(table, columns, blocks)
@@ -75,7 +75,7 @@ def table_dataset(table: Table, columns: Columns, *, most_growth: float | None =
         _check_same(blocks["initial"][:, index], name, groups)
     labels, first = _labels(table, columns, groups), groups.order[groups.starts]
     _check_size(times, groups, labels["condition"], sum(block.shape[1] for block in blocks.values()), most_growth)
-    # The rows of every trajectory, its last one repeated in the padding.
+    # The rows of every trajectory; padding repeats its last row.
     lengths = np.bincount(groups.codes)
     within = np.arange(lengths.max())
     rows = groups.order[groups.starts[:, None] + np.minimum(within, lengths[:, None] - 1)]
@@ -99,8 +99,8 @@ def table_dataset(table: Table, columns: Columns, *, most_growth: float | None =
 
 
 def _labels(table: Table, columns: Columns, groups: Groups) -> dict[str, list[str] | None]:
-    """The condition and the unit of every trajectory."""
-    # Without units the trajectories' own labels stand for them, so that messages can name them.
+    """Return the condition and the unit of every trajectory."""
+    # Without units the trajectory labels are used, so that messages can name trajectories.
     labels: dict[str, list[str] | None] = {"condition": None, "unit": list(groups.labels)}
     for part in labels:
         if (name := getattr(columns, part)) is not None:
@@ -117,12 +117,12 @@ def _times_agree(times: np.ndarray, condition: list[str]) -> bool:
 
 
 def plain_columns(columns: Columns) -> dict[str, Any]:
-    """The columns as JSON has them."""
+    """Return the columns as plain JSON values."""
     return {part: list(names) if isinstance(names, tuple) else names for part, names in columns._asdict().items()}
 
 
 def _facts_of_rows(table: Table, columns: Columns, groups: Groups) -> dict[str, Any]:
-    """Counts of what may be wrong with a table, taken before anything is refused."""
+    """Count what may be wrong with a table, before anything is refused."""
     times = elapsed_times(table, columns.time or "time", groups)[0]
     order = np.lexsort((times, groups.codes))
     times, codes = times[order], groups.codes[order]
@@ -138,7 +138,7 @@ def _facts_of_rows(table: Table, columns: Columns, groups: Groups) -> dict[str, 
 
 
 def _checked_times(table: Table, columns: Columns, groups: Groups) -> np.ndarray:
-    """The times, if they increase strictly within every trajectory."""
+    """Return the times, if they increase strictly within every trajectory."""
     name = columns.time or "time"
     times = elapsed_times(table, name, groups)[0]
     infinite = np.flatnonzero(np.isinf(times)).tolist()
@@ -159,23 +159,23 @@ def _checked_times(table: Table, columns: Columns, groups: Groups) -> np.ndarray
     if len(groups.labels) > 1:
         raise DataError(
             f"{must} in trajectory {groups.labels[groups.codes[row]]!r}; sort the rows and drop repeated times, "
-            "or name the column that tells trajectories apart with --trajectory NAME"
+            "or name the column of trajectory labels with --trajectory NAME"
         )
     able = separators(table, times, [named for part, named in columns.named() if part == "time"])
-    hint = f" ({listed(able, 5)} could serve)" if able else ""
+    hint = f" (candidates: {listed(able, 5)})" if able else ""
     raise DataError(
-        f"{must}; if there are several trajectories, name the column that tells them apart with --trajectory "
+        f"{must}; if there are several trajectories, name the column of their labels with --trajectory "
         f"NAME{hint}, else sort the rows and drop repeated times"
     )
 
 
 def _block(table: Table, names: tuple[str, ...] | None) -> np.ndarray:
-    """The numbers of several columns, (row, column)."""
+    """Return the numbers of several columns, (row, column)."""
     return np.array([table.numbers(name) for name in names or ()]).reshape(len(names or ()), table.num_rows).T
 
 
 def _check_blocks(table: Table, columns: Columns, blocks: Mapping[str, np.ndarray]) -> None:
-    """Raise with the column and the row where a number is missing or infinite that may not be."""
+    """Raise, naming column and row, where a number is missing or infinite that must not be."""
     must = {
         "inputs": ("inputs must be known at every time", "fill the gap or drop the row"),
         "outputs": ("observed outputs must be finite", "leave the cell empty if it is missing"),
@@ -203,7 +203,7 @@ def _check_same(values: np.ndarray, name: str, groups: Groups) -> None:
 def _check_size(
     times: np.ndarray, groups: Groups, condition: list[str] | None, num_columns: int, most_growth: float | None
 ) -> None:
-    """Raise before arrays are made that no machine holds: all trajectories are padded to the longest."""
+    """Raise before allocating arrays that no machine can hold: all trajectories are padded to the longest."""
     longest = int(np.bincount(groups.codes).max())
     grid = longest
     if condition is not None:
@@ -214,7 +214,7 @@ def _check_size(
         grid = max(grid, int(np.bincount(codes[is_new]).max()))
     if most_growth is not None and grid > most_growth * longest:
         raise DataError(
-            f"its trajectories have few times in common; {grid} in all, {longest} at most in one; share times"
+            f"replicates must share most of their times; found {grid} in all, at most {longest} in one; share times"
         )
     if len(groups.labels) * grid * (num_columns + 1) > _MOST_CELLS:
         raise DataError(

@@ -1,4 +1,4 @@
-"""A finer time grid for the integrator: long gaps between readings are cut, the readings stay where they are."""
+"""A finer time grid for the integrator: long gaps between readings are subdivided, the readings stay in place."""
 
 import dataclasses
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from langenode.data.dataset import Dataset
 
 
 class Refined(NamedTuple):
-    """Data on the finer grid, and where each of the old time points of a condition lies on it."""
+    """Data on the finer grid, and the index on it of each original time point of a condition."""
 
     data: Dataset
     rows: Int[np.ndarray, "condition time"]
 
 
 def refine(data: Dataset, largest_step: float) -> Refined:
-    """Cut every interval that is longer than `largest_step` into equal pieces; the new points are unobserved.
+    """Divide every interval longer than `largest_step` into equal pieces; the new points are unobserved.
 
-    Inputs are linear in between, as the integrators take them. Irregular readings cost what their duration costs,
-    not what their longest gap would as a number of substeps of every interval.
+    Inputs are interpolated linearly, as the integrators do. The cost of irregular readings is then proportional to
+    their duration; substeps sized for the longest gap would be taken in every interval.
     """
     _, first = np.unique(data.condition, return_index=True)
     lengths = data.lengths
@@ -33,7 +33,7 @@ def refine(data: Dataset, largest_step: float) -> Refined:
     inputs = [_interpolated(*case) for case in zip(padded, own, paths, strict=True)]
     shape = (data.num_trajectories, longest, data.num_outputs)
     outputs, mask = np.zeros(shape), np.zeros(shape, dtype=bool)
-    # Padding maps to the last row of the grid, which it must not overwrite: only readings are placed.
+    # Padding maps to the last row of the grid, which it must not overwrite, so only observed cells are written.
     trajectory, time, column = np.nonzero(data.mask)
     where = (trajectory, rows[data.condition[trajectory], time], column)
     outputs[where], mask[where] = data.outputs[data.mask], True
@@ -48,7 +48,7 @@ def refine(data: Dataset, largest_step: float) -> Refined:
 
 
 def _refined_grid(times: np.ndarray, largest_step: float) -> np.ndarray:
-    # A hair's breadth more than the largest step is not worth another point.
+    # An interval that exceeds the largest step by rounding only needs no further point.
     pieces = np.maximum(1, np.ceil(np.diff(times) / largest_step - 1e-6)).astype(int)
     inner = [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(times[:-1], times[1:], pieces, strict=True)]
     return np.concatenate([*inner, times[-1:]])

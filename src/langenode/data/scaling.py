@@ -1,4 +1,4 @@
-"""Shifts and scales that make a data set dimensionless, and the way back to physical units."""
+"""Shifts and scales that make a data set dimensionless, and their inverse."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from langenode.data.dataset import Dataset
 class Scaling:
     """Shifts and scales that make a data set dimensionless: `scaling(data)`, or `data.scaled(scaling)`.
 
-    Column by column, scaled = (value - shift) / scale. Times are divided by `time_scale`; with `from_zero` every
-    trajectory's begin at 0 first, since a model that sees only differences of times loses nothing, and times such
-    as 1.7e9 s have no digits to lose. The arrays of the start are empty for data without one.
+    Per column, scaled = (value - shift) / scale. Times are divided by `time_scale`; with `from_zero` every trajectory
+    first starts at time 0, which loses nothing for a model that sees only time differences and avoids cancellation for
+    times such as 1.7e9 s. The arrays of the start are empty for data without a start.
     """
 
     time_scale: float
@@ -34,21 +34,21 @@ class Scaling:
         fields = {name: numbers(getattr(self, name), name) for name in names}
         for name, values in fields.items():
             if values.ndim != (0 if name == "time_scale" else 1) or not np.all(np.isfinite(values)):
-                raise DataError(f"{name} of a scaling must be finite numbers in a row; found {values}; change it")
+                raise DataError(f"{name} of a scaling must be a vector of finite numbers; found {values}; change it")
             if name.endswith("scale") and not np.all(values > 0):
                 raise DataError(f"{name} of a scaling must be positive; found {values}; use 1 for no scaling")
         for kind in ("input", "output", "initial"):
             shift, scale = fields[f"{kind}_shift"], fields[f"{kind}_scale"]
             if shift.shape != scale.shape:
                 raise DataError(
-                    f"a scaling needs one shift and one scale a column; {kind} has {shift.size} shifts and "
+                    f"a scaling needs one shift and one scale per column; {kind} has {shift.size} shifts and "
                     f"{scale.size} scales; give as many of each"
                 )
         store(self, fields | {"time_scale": float(fields["time_scale"])})
 
     @classmethod
     def identity(cls, data: Dataset) -> "Scaling":
-        """The scaling that changes nothing."""
+        """Return the scaling that changes nothing."""
         num_state = 0 if data.initial is None else data.initial.shape[1]
         return cls(
             time_scale=1.0,
@@ -63,13 +63,13 @@ class Scaling:
 
     @classmethod
     def standardise(cls, data: Dataset, *, initial_like_outputs: bool) -> "Scaling":
-        """Mean 0 and standard deviation 1 of every column over its observed cells; the longest duration is 1.
+        """Give every column mean 0 and standard deviation 1 over its observed cells; the longest duration becomes 1.
 
-        A constant column is only shifted. The start is scaled like the outputs if asked (a state that is
-        observed directly), else left alone.
+        A constant column is only shifted. With `initial_like_outputs` the start is scaled like the outputs (a state
+        that is observed directly), otherwise it is left unchanged.
         """
         if data.num_trajectories == 0:
-            raise DataError("standardising needs data; there is no trajectory; use a part that has some")
+            raise DataError("standardising needs data; found no trajectory; use a part that has some")
         valid = np.broadcast_to(valid_cells(data.times)[..., None], data.inputs.shape)
         input_shift, input_scale = _moments_of_columns(data.inputs, valid)
         output_shift, output_scale = _moments_of_columns(data.outputs, data.mask)
@@ -90,12 +90,12 @@ class Scaling:
 
     @classmethod
     def common(cls, data: Dataset) -> "Scaling":
-        """One scale for all outputs, their standard deviation, without a shift; inputs stay; the duration is 1.
+        """Divide all outputs by their common standard deviation, without a shift; inputs stay; the duration becomes 1.
 
-        For components of one tensor, which a law relates to each other: scales of their own would break that.
+        For components of one tensor, which a material law couples: separate scales would break the coupling.
         """
         if data.num_trajectories == 0:
-            raise DataError("scaling needs data; there is no trajectory; use a part that has some")
+            raise DataError("scaling needs data; found no trajectory; use a part that has some")
         _, spread = moments(data.outputs[data.mask])
         duration = float((data.times[:, -1] - data.times[:, 0]).max())
         return dataclasses.replace(
@@ -130,25 +130,25 @@ class Scaling:
             found = getattr(self, f"{kind}_scale").size
             if found != width:
                 raise DataError(
-                    f"a scaling must have one number a column; it has {found} for {width} columns of {kind}; "
+                    f"a scaling must have one number per column; it has {found} for {width} columns of {kind}; "
                     "make it from data with the same columns"
                 )
 
     def unscale_outputs(self, y: Float[Array | np.ndarray, "*batch out"]) -> Any:
-        """Outputs in physical units from scaled ones; any leading axes."""
+        """Return scaled outputs in physical units; any leading axes."""
         return y * self.output_scale + self.output_shift
 
     def unscale_spread(self, s: Float[Array | np.ndarray, "*batch out"]) -> Any:
-        """Standard deviations of the outputs in physical units from scaled ones; any leading axes."""
+        """Return standard deviations of scaled outputs in physical units; any leading axes."""
         return s * self.output_scale
 
     def to_dict(self) -> dict[str, float | list[float]]:
-        """Plain numbers and lists, for JSON."""
+        """Return plain numbers and lists, for JSON."""
         return {f.name: np.asarray(getattr(self, f.name)).tolist() for f in dataclasses.fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Scaling":
-        """The inverse of `to_dict`."""
+        """Build a scaling from the result of `to_dict`."""
         names = {f.name for f in dataclasses.fields(cls)}
         if set(values) != names:
             wrong = sorted(names.symmetric_difference(values))
@@ -161,14 +161,14 @@ class Scaling:
 
 
 def _moments_of_columns(values: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The shift and the scale of each column over its observed cells."""
+    """Return the shift and the scale of each column over its observed cells."""
     pairs = [moments(values[..., i][observed[..., i]]) for i in range(values.shape[-1])]
     shifts, scales = np.array(pairs).reshape(-1, 2).T
     return shifts, scales
 
 
 def moments(values: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation, or scale 1 where values differ by rounding only.
+    """Return mean and standard deviation, the latter replaced by 1 where values differ by rounding only.
 
     All sums run over numbers of order 1, so columns of 1e-200 or 1e200 neither underflow nor overflow.
     """

@@ -1,4 +1,4 @@
-"""Where trajectories start: from their first readings, for data that does not say it."""
+"""Starts of trajectories, taken from their first readings where the data gives none."""
 
 import dataclasses
 
@@ -10,11 +10,11 @@ from langenode.data.scaling import moments
 
 
 def with_observed_start(data: Dataset) -> Dataset:
-    """The data with the first reading of every output as `initial`, and those cells masked.
+    """Return the data with the first reading of every output as `initial`, and those cells masked.
 
-    They are conditioned on, so neither fitted nor scored. Where an output is missing at the first time its
-    next reading serves; where a trajectory has none, the mean of the other trajectories' starts does. Data that
-    has a start is returned as it is.
+    The first readings are conditioned on, so they are neither fitted nor scored. Where an output is missing at the
+    first time, its next reading is used; where a trajectory has no reading of it, the mean of the other
+    trajectories' starts. Data that has a start is returned unchanged.
     """
     if data.initial is not None:
         return data
@@ -34,10 +34,10 @@ def with_observed_start(data: Dataset) -> Dataset:
 
 
 def from_first_complete_row(data: Dataset) -> Dataset:
-    """The data without the rows before the first in which every output was read: there the start is known.
+    """Drop the rows before the first one in which every output was observed, so that the start is known.
 
-    Without it a start would have to be taken from a later reading. Left whole are trajectories with a given start,
-    replicates (which share their times), and those without a complete row in their first half.
+    Otherwise the start would have to be taken from a later reading. Unchanged are trajectories with a given start,
+    replicates (which share their times), and trajectories without a complete row in their first half.
     """
     if data.initial is not None or data.num_trajectories == 0:
         return data
@@ -61,10 +61,10 @@ def from_first_complete_row(data: Dataset) -> Dataset:
 
 
 def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
-    """Whether the first readings of replicates scatter by less than `tolerance` of their output's deviation.
+    """Whether the starts of replicates agree: their spread is below `tolerance` times the output's deviation.
 
-    Judged in every condition with several members by the standard deviation of their first readings. If not,
-    trajectories of equal times and inputs are hardly replicates: see `separate_by_start`.
+    The spread is the standard deviation of the first readings, in every condition with several members. If starts
+    disagree, trajectories with equal times and inputs are probably not replicates: see `separate_by_start`.
     """
     readings, seen, _ = _first_readings(data)
     for column in range(data.num_outputs):
@@ -80,13 +80,13 @@ def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
 
 
 def separate_by_start(data: Dataset) -> Dataset:
-    """The same data with every trajectory a condition of its own, named like its unit where units tell them apart."""
+    """Make every trajectory a condition of its own, named after its unit where each trajectory has its own unit."""
     names = tuple(data.unit_names[i] for i in data.unit) if data.num_units == data.num_trajectories else ()
     return dataclasses.replace(data, condition=np.arange(data.num_trajectories), condition_names=names)
 
 
 def _first_readings(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The first observed value of every output, whether there is one, and its index: each (traj, out)."""
+    """Return the first observed value of every output, whether it exists, and its time index: each (traj, out)."""
     if data.num_trajectories == 0:
         shape = (0, data.num_outputs)
         return np.zeros(shape), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64)

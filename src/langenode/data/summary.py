@@ -1,4 +1,4 @@
-"""What a data set holds, in plain numbers, for a person to check."""
+"""A summary of a data set in plain numbers, for a person to check."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from langenode.data.scaling import moments
 
 
 def summarise(data: Dataset | Reading) -> dict[str, Any]:
-    """Counts, lengths, time steps, and the range of every column, as JSON has them; None where there is nothing.
+    """Return counts, lengths, time steps and the range of every column as JSON values; None where nothing exists.
 
-    Of a `Reading` it also tells the columns, why they were chosen, what was left out and what the table had.
+    For a `Reading` it also lists the columns, the reasons for their choice, what was left out, and facts about the
+    table.
     """
     facts = data.table_facts if isinstance(data, Reading) else {}
     read = {"columns": plain_columns(data.columns), "reasons": dict(data.reasons)} if isinstance(data, Reading) else {}
@@ -49,26 +50,26 @@ def summarise(data: Dataset | Reading) -> dict[str, Any]:
 
 
 def _spread(values: np.ndarray, with_median: bool = True) -> dict[str, float | int] | None:
-    """The least, the middle and the greatest of some numbers."""
+    """Return the minimum, the median and the maximum of some numbers."""
     if values.size == 0:
         return None
     numbers = {"min": np.min(values).item(), "max": np.max(values).item()}
     if with_median:
-        # The two middle values are halved before they are added, so that the sum cannot overflow.
+        # The two middle values are halved before adding, so that the sum cannot overflow.
         middle = np.sort(values)[(values.size - 1) // 2 : values.size // 2 + 1]
         numbers["median"] = float(middle[0] / 2 + middle[-1] / 2)
     return numbers
 
 
 def _columns(values: np.ndarray, seen: np.ndarray, valid: np.ndarray, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The facts of every column over its observed cells; a cell of the padding is not missing."""
+    """Summarise every column over its observed cells; cells of the padding do not count as missing."""
     return [_column(values[..., i][seen[..., i]], int(valid.sum()), name) for i, name in enumerate(names)]
 
 
 def _column(values: np.ndarray, num_cells: int, name: str) -> dict[str, Any]:
     missing = num_cells - values.size
     numbers: dict[str, float | None] = dict.fromkeys(("min", "max", "mean", "std"))
-    # A column that was never seen is missing, not constant.
+    # A column that was never observed is missing, not constant.
     is_flat = bool(values.size) and is_constant(values)
     if values.size:
         mean, deviation = moments(values)

@@ -1,4 +1,4 @@
-"""A table in memory: columns of text or numbers by name, and where each row came from."""
+"""A table in memory: named columns of text or numbers, and the origin of each row."""
 
 import dataclasses
 import datetime
@@ -14,23 +14,23 @@ _MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "<na>", "null", "none"))
 
 
 class Groups(NamedTuple):
-    """The rows of a table by trajectory, in order of appearance; rows within one keep their order."""
+    """The rows of a table grouped by trajectory, in order of appearance; rows within a trajectory keep their order."""
 
     labels: tuple[str, ...]
-    codes: np.ndarray  # (row,), the number of a row's trajectory
+    codes: np.ndarray  # (row,), the number of the row's trajectory
     order: np.ndarray  # (row,), rows sorted by trajectory
     starts: np.ndarray  # (traj,), the position in `order` of a trajectory's first row
 
     def split(self) -> list[np.ndarray]:
-        """The rows of each trajectory."""
+        """Return the rows of each trajectory."""
         return np.split(self.order, self.starts[1:])
 
     def first_rows(self) -> np.ndarray:
-        """For every row the first row of its trajectory."""
+        """Return, for every row, the first row of its trajectory."""
         return self.order[self.starts][self.codes]
 
     def are_constant(self, values: np.ndarray) -> bool:
-        """Whether numbers (NaN is missing) differ by rounding only within every trajectory."""
+        """Whether the numbers are constant up to rounding within every trajectory; NaN is missing."""
         high = np.fmax.reduceat(values[self.order], self.starts)
         low = np.fmin.reduceat(values[self.order], self.starts)
         seen = ~np.isnan(high)
@@ -44,7 +44,7 @@ class Groups(NamedTuple):
         return not self.not_increasing(times).size
 
     def not_increasing(self, times: np.ndarray) -> np.ndarray:
-        """Positions in `order` whose time is not after the one before, in the same trajectory; NaN is not."""
+        """Return positions in `order` whose time is NaN or not later than the one before in the same trajectory."""
         ordered = times[self.order]
         wrong = np.ones(len(ordered), dtype=bool)
         wrong[1:] = ~(ordered[1:] > ordered[:-1])
@@ -56,8 +56,8 @@ class Groups(NamedTuple):
 class Table:
     """Columns by name in file order: a sequence of text, or an array of numbers or time stamps.
 
-    `file_of_row` numbers the entry of `files` that a row came from, for a folder of files. `notes` says how
-    the file was read where that was a choice; `unread` why a column of it is not here.
+    `file_of_row` is the index into `files` of the file that a row came from, for a folder of files. `notes` records
+    choices made while reading the file; `unread` says why a column of the file is not in the table.
     """
 
     cells: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Table:
     file_of_row: np.ndarray | None = None
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # Every column is parsed once and grouped by once, however often that is asked for.
+    # Caches, filled by `_numbers_and_faults` and `groups` only: every column is parsed and grouped by at most once.
     _parsed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     _groups: dict[str | None, Groups] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -81,23 +81,23 @@ class Table:
         return len(self.row_numbers)
 
     def place(self, row: int | np.integer) -> str:
-        """Where a row stands: "row 7", or "run3.csv row 7"."""
+        """Name the place of a row for a message: "row 7", or "run3.csv row 7"."""
         number = f"row {self.row_numbers[row]}"
         return number if self.file_of_row is None else f"{self.files[self.file_of_row[row]]} {number}"
 
     def with_missing(self, names: Sequence[str]) -> "Table":
-        """The table with columns of missing numbers for those names that it has not."""
+        """Return the table with an empty column of numbers for each name that it lacks."""
         blank = {name: np.full(self.num_rows, np.nan) for name in names if name not in self.cells}
         return dataclasses.replace(self, cells={**self.cells, **blank}, _parsed=dict(self._parsed))
 
     def with_column(self, name: str, labels: Sequence[str]) -> "Table":
-        """The table with one more column."""
+        """Return the table with one more column."""
         return dataclasses.replace(self, cells={**self.cells, name: labels}, _parsed=dict(self._parsed), _groups={})
 
     def kind(self, name: str) -> str:
-        """What a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.
+        """Return what a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.
 
-        Text that is a number in at least half of its filled cells counts as numbers: the rest are faults.
+        A column whose filled cells are numbers in at least half of the cases holds numbers: the others are faults.
         """
         if isinstance(self.cells[name], np.ndarray) and self.cells[name].dtype.kind == "M":
             return "stamps"
@@ -108,7 +108,7 @@ class Table:
         return "numbers" if num_right and num_right >= len(wrong) else "text"
 
     def numbers(self, name: str) -> np.ndarray:
-        """The numbers of a column, NaN where the cell is empty."""
+        """Return the numbers of a column, NaN where the cell is empty."""
         values, wrong = self._numbers_and_faults(name)
         if wrong:
             row = wrong[0]
@@ -119,7 +119,7 @@ class Table:
         return values
 
     def labels(self, name: str) -> list[str]:
-        """The labels of a column, none of them empty."""
+        """Return the labels of a column; raise if one is empty."""
         cells = self.cells[name]
         labels = _labels_of_array(cells) if isinstance(cells, np.ndarray) else list(cells)
         if "" in labels:
@@ -133,16 +133,16 @@ class Table:
         return bool(self._numbers_and_faults(name)[1])
 
     def whole_numbers(self, name: str) -> np.ndarray | None:
-        """The numbers of a column if all its cells are whole ones."""
+        """Return the numbers of a column if all its cells are whole numbers, else None."""
         values, wrong = self._numbers_and_faults(name)
         return None if wrong or not np.all(np.isfinite(values)) or np.any(values != np.round(values)) else values
 
     def is_label(self, name: str) -> bool:
-        """Whether a column may name things: text, or whole numbers without a gap."""
+        """Whether a column can serve as labels: text, or whole numbers without empty cells."""
         return self.kind(name) == "text" or self.is_faulty(name) or self.whole_numbers(name) is not None
 
     def stamps(self, name: str) -> np.ndarray | None:
-        """The ISO-8601 time stamps of a column as datetime64 in UTC; None if it holds none."""
+        """Return the ISO-8601 time stamps of a column as datetime64 in UTC; None if it holds none."""
         cells = self.cells[name]
         if isinstance(cells, np.ndarray):
             return cells if cells.dtype.kind == "M" else None
@@ -158,8 +158,28 @@ class Table:
             )
         return np.array(stamps, dtype="datetime64[us]")
 
+    def groups(self, trajectory: str | None) -> Groups:
+        """Group the rows by trajectory label: its column, its file, or both; without either all rows are one.
+
+        Cached per column, since the guess of the columns asks for the same groups several times.
+        """
+        if trajectory not in self._groups:
+            self._groups[trajectory] = self._grouped(trajectory)
+        return self._groups[trajectory]
+
+    def _grouped(self, trajectory: str | None) -> Groups:
+        labels = ["0"] * self.num_rows if trajectory is None else self.labels(trajectory)
+        if self.file_of_row is not None:
+            stems = [name.rpartition(".")[0] or name for name in self.files]
+            files = [stems[index] for index in self.file_of_row]
+            labels = files if trajectory is None else [f"{a}/{b}" for a, b in zip(files, labels, strict=True)]
+        seen: dict[str, int] = {}
+        codes = np.array([seen.setdefault(label, len(seen)) for label in labels], dtype=np.int64)
+        order = np.argsort(codes, kind="stable")
+        return Groups(tuple(seen), codes, order, np.searchsorted(codes[order], np.arange(len(seen))))
+
     def _numbers_and_faults(self, name: str) -> tuple[np.ndarray, list[int]]:
-        """The numbers of a column, and the rows whose text is none."""
+        """Return the numbers of a column, and the rows whose text is not a number."""
         if name not in self._parsed:
             cells = self.cells[name]
             if isinstance(cells, np.ndarray):
@@ -171,25 +191,8 @@ class Table:
         return self._parsed[name]
 
 
-def group_rows(table: Table, trajectory: str | None) -> Groups:
-    """The rows by the label of their trajectory: its column, its file, or both; all are one without either."""
-    if trajectory in table._groups:
-        return table._groups[trajectory]
-    labels = ["0"] * table.num_rows if trajectory is None else table.labels(trajectory)
-    if table.file_of_row is not None:
-        stems = [name.rpartition(".")[0] or name for name in table.files]
-        files = [stems[index] for index in table.file_of_row]
-        labels = files if trajectory is None else [f"{a}/{b}" for a, b in zip(files, labels, strict=True)]
-    seen: dict[str, int] = {}
-    codes = np.array([seen.setdefault(label, len(seen)) for label in labels], dtype=np.int64)
-    order = np.argsort(codes, kind="stable")
-    groups = Groups(tuple(seen), codes, order, np.searchsorted(codes[order], np.arange(len(seen))))
-    table._groups[trajectory] = groups
-    return groups
-
-
 def elapsed_times(table: Table, name: str, groups: Groups) -> tuple[np.ndarray, bool]:
-    """The numbers of the time column, or seconds since the trajectory's first row and True for time stamps."""
+    """Return the times, and whether they come from time stamps (then in seconds since the trajectory's first row)."""
     stamps = table.stamps(name)
     if stamps is None:
         return table.numbers(name), False
@@ -197,7 +200,7 @@ def elapsed_times(table: Table, name: str, groups: Groups) -> tuple[np.ndarray, 
 
 
 def _parse(cells: Sequence[str]) -> tuple[np.ndarray, list[int]]:
-    # The way of most columns, all of whose cells are plain numbers.
+    # Fast path: in most columns all cells are plain numbers.
     if "_" not in "".join(cells):
         try:
             return np.array(list(map(float, cells)), dtype=np.float64), []
@@ -214,9 +217,9 @@ def _parse(cells: Sequence[str]) -> tuple[np.ndarray, list[int]]:
 
 
 def _number(cell: str) -> float | None:
-    """A cell's number to the last bit (pandas' fast parser rounds some), NaN if it is empty, None if it is text."""
+    """Return a cell's number, exact to the last bit (pandas' fast parser is not), NaN if empty, None if text."""
     try:
-        # Python would also read 1_000, which no other reader of the file does.
+        # Python would also read 1_000, which no other program does.
         return float(cell.replace("_", "?"))
     except ValueError:
         return math.nan if _is_missing(cell) else None
@@ -235,7 +238,7 @@ def _stamp(cell: str) -> datetime.datetime | None:
 
 
 def _labels_of_array(values: np.ndarray) -> list[str]:
-    """Numbers as the text that a CSV file would have; nothing where they are missing."""
+    """Return numbers as the text that a CSV file would have; empty text where they are missing."""
     found, codes = np.unique(values, return_inverse=True)
     if values.dtype.kind == "M":
         texts = ["" if np.isnat(value) else str(value) for value in found]
@@ -247,6 +250,6 @@ def _labels_of_array(values: np.ndarray) -> list[str]:
 
 
 def _shown(cell: Any) -> str:
-    """A cell for a message: quoted, escaped and not longer than a glance."""
+    """Return a cell for a message: quoted, escaped and shortened."""
     text = str(cell)
     return repr(text if len(text) <= 40 else f"{text[:40]}...")

@@ -1,4 +1,4 @@
-"""Foreign files of whole arrays: which variable plays which part, and the data set they make."""
+"""Array files not written by Langenode: guess the role of each variable, and build the data set."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _STARTS = ("initial", "initial_state", "h0", "x0", "y0")
 
 
 def find_time(variables: Mapping[str, np.ndarray]) -> str | None:
-    """The variable whose name looks most like that of the time."""
+    """Return the variable whose name looks most like the time."""
     ranks = {
         name: time_rank(name) for name, values in variables.items() if _is_number(values) and values.ndim in (1, 2)
     }
@@ -26,10 +26,10 @@ def find_time(variables: Mapping[str, np.ndarray]) -> str | None:
 def read_variables(
     variables: Mapping[str, np.ndarray], given: Columns, *, outputs_may_be_absent: bool = False
 ) -> Reading:
-    """A data set from variables over (trajectory, time), or (time,) where shared; a third axis holds columns.
+    """Build a data set from variables over (trajectory, time), or (time,) where shared; a third axis holds columns.
 
-    What is not given is guessed: the time by its name, inputs by theirs, `mask` if it is Boolean; numbers over
-    the trajectories only are inputs that stay constant; all other numbers are outputs.
+    What is not given is guessed: the time and the inputs by name, `mask` if it is Boolean; numbers over the
+    trajectories only are constant inputs; all other numbers are outputs.
     """
     facts: dict[str, Any] = {"rows": 0, "files": 0, "columns_found": sorted(variables)}
     try:
@@ -41,7 +41,7 @@ def read_variables(
         time = given.time or find_time(variables)
         if time is None:
             raise DataError(
-                f"a data file must have a variable of times; none of {listed(sorted(variables))} is named like one; "
+                f"a data file must have a time variable; none of {listed(sorted(variables))} looks like one; "
                 "name it with --time NAME"
             )
         absent = [n for n in given.outputs or () if n not in variables] if outputs_may_be_absent else []
@@ -59,7 +59,7 @@ def read_variables(
 
 
 def _shape(variables: Mapping[str, np.ndarray], time: str) -> tuple[int, int]:
-    """The numbers of trajectories and of times: of a time variable with both axes, else of what fits its length."""
+    """Return the numbers of trajectories and times: from a time variable with both axes, else from what fits it."""
     times = variables[time]
     if not _is_number(times) or times.ndim not in (1, 2) or times.size == 0:
         raise DataError(
@@ -75,7 +75,7 @@ def _shape(variables: Mapping[str, np.ndarray], time: str) -> tuple[int, int]:
 def _guess(
     variables: Mapping[str, np.ndarray], given: Columns, shape: tuple[int, int]
 ) -> tuple[Columns, dict[str, str], dict[str, str]]:
-    """The part of every variable that was not given, and why."""
+    """Return the role of every variable that was not given, and the reason."""
     taken = {name for _, name in given.named()}
     kinds = {name: _kind(name, values, shape) for name, values in variables.items() if name not in taken}
     if given.outputs is None and given.inputs is None and "output" not in kinds.values():
@@ -101,13 +101,13 @@ def _guess(
             "name them with --outputs"
         )
     used = {name for _, name in columns.named()}
-    whys = {"input": "not among those named", "setting": "not among those named", "output": "not among those named"}
+    whys = dict.fromkeys(("input", "setting", "output"), "not among the named ones")
     left_out = {name: whys.get(kind, kind) for name, kind in kinds.items() if name not in used and kind != "mask"}
     return columns, {part: reasons[part] for part in Columns._fields}, left_out
 
 
 def _kind(name: str, values: np.ndarray, shape: tuple[int, int]) -> str:
-    """The part of a variable by its name, type and shape, or why it has none."""
+    """Return the role of a variable by its name, type and shape, or the reason why it has none."""
     num, steps = shape
     if name.lower() == "mask" and values.dtype.kind in "biu" and np.isin(values, (0, 1)).all():
         return "mask"
@@ -127,7 +127,7 @@ def _kind(name: str, values: np.ndarray, shape: tuple[int, int]) -> str:
         return f"of shape {values.shape}, not (trajectory, time)"
     if is_constant(values[np.isfinite(values)]) and steps * num > 1:
         return "constant"
-    # What all of several trajectories share can only drive them.
+    # A variable that several trajectories share can only be an input.
     return "input" if is_input_name(name) or (num > 1 and not is_path) else "output"
 
 
@@ -150,7 +150,7 @@ def _dataset(variables: Mapping[str, np.ndarray], columns: Columns, shape: tuple
 
 
 def _mask(variables: Mapping[str, np.ndarray], columns: Columns, shape: tuple[int, int]) -> np.ndarray | None:
-    """The variable called mask, if it is one and has no other part."""
+    """Return the variable called mask, if it is a mask and has no other role."""
     used = {name for _, name in columns.named()}
     for name, values in variables.items():
         if name not in used and _kind(name, values, shape) == "mask":
@@ -161,12 +161,12 @@ def _mask(variables: Mapping[str, np.ndarray], columns: Columns, shape: tuple[in
 def _paths(
     variables: Mapping[str, np.ndarray], names: Sequence[str], shape: tuple[int, int]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Variables as columns over (trajectory, time, column), and a name for each column."""
+    """Return variables as columns over (trajectory, time, column), and a name for each column."""
     blocks, labels = [np.zeros((*shape, 0))], []
     for name in names:
         values = _checked(variables, name)
         if values.ndim < 3:
-            # Over the trajectories only it stays constant; over the time only it is shared.
+            # A variable over trajectories only is constant in time; one over time only is shared.
             by_trajectory = values.shape == (shape[0],) and shape[0] != shape[1]
             values = values[:, None, None] if by_trajectory else values[..., None]
         leading = (1,) * (3 - values.ndim) + values.shape[:-1]

@@ -1,4 +1,4 @@
-"""The forms in which a data set is read: by condition, by member and condition, and as arrays on the device."""
+"""Views of a data set: by condition, by member and condition, and as arrays on the device."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Cases(NamedTuple):
 
 
 class Replicates(NamedTuple):
-    """Trajectories ordered by member and condition; `present` is False where there is no such trajectory."""
+    """Trajectories arranged by member and condition; `present` is False where no such trajectory exists."""
 
     outputs: Float[np.ndarray, "member condition time out"]
     mask: Bool[np.ndarray, "member condition time out"]
@@ -43,7 +43,7 @@ def are_crossed(unit: np.ndarray, condition: np.ndarray) -> bool:
 
 
 def number_members(unit: np.ndarray, condition: np.ndarray) -> np.ndarray:
-    """The unit where units are crossed with conditions, else the number of the replicate within its condition."""
+    """Return the unit where units are crossed with conditions, else the number of the replicate in its condition."""
     if not are_crossed(unit, condition):
         order = np.argsort(condition, kind="stable")
         start = np.searchsorted(condition[order], condition[order])
@@ -61,9 +61,9 @@ def number_members(unit: np.ndarray, condition: np.ndarray) -> np.ndarray:
 
 
 def cast(array: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
-    """The array in a floating type, if its numbers are still finite there."""
+    """Cast the array to a floating type; raise if a number is no longer finite."""
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise DataError(f"arrays must have a floating type; got {dtype}; use float32 or float64")
+        raise DataError(f"arrays must have a floating type; found {dtype}; use float32 or float64")
     with np.errstate(over="ignore"):
         result = array.astype(dtype)
     if not np.all(np.isfinite(result)):

@@ -1,4 +1,4 @@
-"""The demonstrations and a user's own data: a configuration, data, a model, metrics and figures for each.
+"""The demonstrations and a user's own data: configuration, data, model, metrics and figures of each.
 
 Belongs here: what one experiment does differently from the others. Does not belong here: stages that all share (`runs`)
 and figures that know no experiment (`plots`).

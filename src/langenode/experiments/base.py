@@ -1,4 +1,4 @@
-"""What an experiment is: a configuration with its defaults, a generator, a model, and its own metrics and figures."""
+"""The definition of an experiment: a configuration with its defaults, a generator, a model, metrics and figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from langenode.inference.problem import Problem
 
 
 class Splits(NamedTuple):
-    """Training data, and held-out data for choices (validation) and for reported numbers (test)."""
+    """Training data, and held-out data for decisions (validation) and for reported numbers (test)."""
 
     train: Dataset
     validation: Dataset
@@ -28,7 +28,7 @@ class Companion(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What metrics and figures are made of, all read from the run's files."""
+    """The inputs of metrics and figures, all read from the run's files."""
 
     config: Any
     problem: Problem
@@ -47,7 +47,7 @@ class Results(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure with the words and numbers that stand beside it in the report."""
+    """A figure with its title, caption, alt text and the numbers shown beside it in the report."""
 
     figure: Any
     title: str
@@ -71,19 +71,19 @@ def sticking_chain(num_steps: int) -> dict[str, Any]:
 
 
 def no_companions(config: Any) -> dict[str, Any]:
-    """No other fit beside the one asked for."""
+    """Default of `companions`: no other fit."""
     del config
     return {}
 
 
 def never(config: Any) -> bool:
-    """Of no configuration."""
+    """Default of `has_exact_posterior`: never."""
     del config
     return False
 
 
 def as_configured(config: Any) -> dict[str, Any]:
-    """The configured model is the only candidate."""
+    """Default of `candidates`: the configured model only."""
     return {"the model": config}
 
 

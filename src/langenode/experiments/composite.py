@@ -1,7 +1,7 @@
 """What the two material demonstrations share: composite cubes under random loadings, scores and figures.
 
-A loading is a condition, a microstructure a unit: the law of the weights is to have the spread between microstructures
-on loadings that it has not seen.
+A loading is a condition, a microstructure a unit: the distribution of the weights should reproduce the spread between
+microstructures on unseen loadings.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from langenode.experiments.base import Drawing, Results, Splits
 from langenode.inference.point_fit import fitted_outputs
 from langenode.simulators import composite
 
-# Replicas drawn for one seed come from so many numbers: all of the default composite's are shipped.
+# Microstructures are drawn from this many numbers; for the default composite all of them are shipped.
 NUM_NUMBERED = 128
 NUM_PICTURES = 3
 
@@ -53,7 +53,7 @@ class CompositeData(Section):
         if not (self.equilibrium < self.instantaneous and self.shortest < self.longest):
             raise ValueError(
                 "a matrix that relaxes needs data.equilibrium below data.instantaneous and data.shortest below "
-                f"data.longest; got {self.equilibrium:g}, {self.instantaneous:g} and {self.shortest:g}, "
+                f"data.longest; found {self.equilibrium:g}, {self.instantaneous:g} and {self.shortest:g}, "
                 f"{self.longest:g}; swap them"
             )
         _ = self.prony.moduli  # checks the weights
@@ -61,7 +61,7 @@ class CompositeData(Section):
 
     @property
     def prony(self) -> composite.Prony:
-        """The matrix's relaxation."""
+        """The relaxation of the matrix."""
         return composite.Prony(
             self.instantaneous, self.equilibrium, self.shortest, self.longest, self.num_times, self.prony_weights
         )
@@ -74,7 +74,7 @@ class CompositeConfig(Config):
 
 
 def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
-    """Every microstructure under every loading; whole loadings are held out."""
+    """Simulate every microstructure under every loading; whole loadings are held out."""
     options = config.data
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     numbers = replica_numbers(config, rng)
@@ -95,12 +95,12 @@ def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
 
 
 def replica_numbers(config: CompositeConfig, rng: np.random.Generator) -> list[int]:
-    """Which microstructures a seed draws."""
+    """Draw the numbers of a seed's microstructures."""
     return sorted(rng.choice(NUM_NUMBERED, config.data.num_replicas, replace=False).tolist())
 
 
 def _check_spheres(options: CompositeData, numbers: list[int]) -> None:
-    """Place all spheres before minutes of finite elements: the last cube might not hold them."""
+    """Place all spheres before minutes of finite elements, since the last cube might not hold them."""
     try:
         for number in numbers:
             cube(options, number)
@@ -109,7 +109,7 @@ def _check_spheres(options: CompositeData, numbers: list[int]) -> None:
 
 
 def cube(options: CompositeData, number: int) -> composite.Microstructure:
-    """A microstructure by its number."""
+    """Return a microstructure by its number."""
     return composite.place_spheres(options.num_spheres, options.volume_fraction, seed=number, gap=options.gap)
 
 
@@ -118,7 +118,7 @@ def _geometry(options: CompositeData) -> composite.CompositeGeometry:
 
 
 def mle_response(results: Results, data: Dataset) -> np.ndarray:
-    """What the maximum-likelihood law says, once a condition, in the data's own units: (condition, time, out)."""
+    """Return the response of the maximum-likelihood law per condition, in data units: (condition, time, out)."""
     scaling = results.rule.scaling
     assert scaling is not None
     _, first = np.unique(data.condition, return_index=True)
@@ -126,28 +126,28 @@ def mle_response(results: Results, data: Dataset) -> np.ndarray:
 
 
 def metrics(results: Results) -> dict[str, Any]:
-    """The point fit's error against the mean of the replicas, and the predicted spread over theirs, held out."""
+    """Return, on held-out loadings, the point fit's error against the mean over microstructures and the std ratio."""
     members = results.splits.test.replicates().outputs
     error = mle_response(results, results.splits.test) - members.mean(0)
     rmse = float(np.sqrt(np.mean(error**2)))
-    replica_std = members.std(0, ddof=1)
+    unit_std = members.std(0, ddof=1)
     return {
         "mle": {
             "rmse": rmse,
             "rmse_over_data_std": rmse / float(members.std()),
-            "rmse_over_replica_std": rmse / float(np.sqrt(np.mean(replica_std**2))),
+            "rmse_over_replica_std": rmse / float(np.sqrt(np.mean(unit_std**2))),
         },
         "std_ratio": std_ratio(results.observable, members),
     }
 
 
 def std_ratio(samples: np.ndarray, members: np.ndarray) -> float:
-    """Predicted over observed standard deviation, both averaged over all cells of the held-out loadings."""
+    """Return predicted over observed standard deviation, both averaged over all cells of the held-out loadings."""
     return float(samples.std(0, ddof=1).mean() / members.std(0, ddof=1).mean())
 
 
 def figures(results: Results, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Drawing]:
-    """What both demonstrations show; `pairs` of samples and members are the panels of the stochastic parity."""
+    """Draw the figures of both demonstrations; `pairs` of samples and members are the stochastic parity's panels."""
     made = {
         "microstructures": microstructures(results),
         "mle_parity": mle_parity(results),
@@ -162,7 +162,7 @@ def figures(results: Results, pairs: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 def microstructures(results: Results) -> Drawing:
-    """Some of the cubes behind the data."""
+    """Draw some of the cubes that the data come from."""
     from langenode import plots
 
     data, options = results.splits.train, results.config.data
@@ -171,14 +171,14 @@ def microstructures(results: Results) -> Drawing:
     figure = plots.sphere_cubes({name: (one.centres, one.radius) for name, one in zip(names, cubes, strict=True)})
     caption = (
         f"{len(names)} of the {data.num_units} periodic cubes: glass spheres in a viscoelastic matrix. Cubes differ "
-        "in where the spheres are, and so in their stiffness along each axis."
+        "in the positions of the spheres, and therefore in their stiffness along each axis."
     )
     numbers = [("spheres", f"{options.num_spheres}"), ("volume fraction", f"{options.volume_fraction:g}")]
-    return Drawing(figure, "Microstructures", caption, "Cubes with spheres at random places.", numbers)
+    return Drawing(figure, "Microstructures", caption, "Cubes with spheres at random positions.", numbers)
 
 
 def mle_parity(results: Results) -> Drawing:
-    """The point fit against the mean of the replicas, on training and held-out loadings, with the region near zero."""
+    """Draw the point fit against the mean over microstructures, on training and held-out loadings."""
     from langenode import plots
 
     panels = {}
@@ -190,11 +190,11 @@ def mle_parity(results: Results) -> Drawing:
     found = results.metrics["mle"]
     caption = (
         "Stress of the maximum-likelihood law against the mean over microstructures, for every component, time and "
-        "loading; the bars are one standard deviation between microstructures. Inset: near zero stress."
+        "loading. Bars: one standard deviation between microstructures. Inset: the region near zero stress."
     )
     numbers = [
-        ("rmse over the data's std, held out", f"{found['rmse_over_data_std']:.4f}"),
-        ("rmse over the replicas' std, held out", f"{found['rmse_over_replica_std']:.4f}"),
+        ("rmse / std of the data, held out", f"{found['rmse_over_data_std']:.4f}"),
+        ("rmse / std between microstructures, held out", f"{found['rmse_over_replica_std']:.4f}"),
     ]
     figure = plots.spread_parity(panels, label="stress [MPa]", inset=True)
     alt = "Scatter of predicted against mean observed stress along the diagonal, on training and held-out data."
@@ -202,7 +202,7 @@ def mle_parity(results: Results) -> Drawing:
 
 
 def mle_trajectories(results: Results) -> Drawing:
-    """The point fit over time on three held-out loadings, over the replicas' mean and spread."""
+    """Draw the point fit over time on three held-out loadings, with mean and spread over microstructures."""
     from langenode import plots
 
     test = results.splits.test
@@ -223,14 +223,14 @@ def mle_trajectories(results: Results) -> Drawing:
         panels, test.output_names, time_label=shared.label("time", test.units), output_label="stress [MPa]"
     )
     caption = (
-        "Held-out loadings on which the maximum-likelihood law is best, middling and worst. Lines and shades: mean "
-        "over microstructures and one standard deviation; dashed: the law."
+        "Held-out loadings on which the maximum-likelihood law is best, median and worst. Lines and shading: mean "
+        "over microstructures and one standard deviation; dashed: the fitted law."
     )
     return Drawing(figure, "The point fit over time", caption, "Stress over time, data and fitted law.")
 
 
 def bands(results: Results) -> Drawing:
-    """Predicted mean and spread over those of the replicas, on the held-out loadings of best, middle, worst ratio."""
+    """Draw predicted and observed mean and spread on the held-out loadings of best, median and worst spread ratio."""
     from langenode import plots
 
     test, samples = results.splits.test, results.observable
@@ -254,15 +254,21 @@ def bands(results: Results) -> Drawing:
     numbers = [(f"std ratio, {panel.title}", f"{ratios[c]:.2f}") for panel, c in zip(panels, chosen, strict=True)]
     numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
     caption = (
-        "Held-out loadings on which the predicted spread is nearest to the data's, middling, and farthest. Coloured "
-        "shades: mean over microstructures and one standard deviation; grey and dashed: the same of the predictions. "
-        "Below: the standard deviations alone, dashed those of the predictions."
+        "Held-out loadings on which the predicted spread is best, median and worst compared with the data. Coloured: "
+        "mean over microstructures and one standard deviation; dashed and grey: the same for the predictions. Below: "
+        "the standard deviations alone, dashed for the predictions."
     )
-    return Drawing(figure, "Bands on held-out loadings", caption, "Stress over time with two spreads.", numbers)
+    return Drawing(
+        figure,
+        "Bands on held-out loadings",
+        caption,
+        "Stress over time with the spreads of data and predictions.",
+        numbers,
+    )
 
 
 def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Drawing:
-    """Predicted mean and spread against the replicas', on held-out loadings: samples and members, a panel a pair."""
+    """Draw predicted against observed mean and spread on held-out loadings; one panel per pair (samples, members)."""
     from langenode import plots
 
     drawn = {
@@ -277,8 +283,8 @@ def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Dr
     figure = plots.spread_parity(drawn, label="stress [MPa]", inset=True)
     numbers = [(f"std ratio, {name}", f"{std_ratio(*pair):.3f}") for name, pair in panels.items()]
     caption = (
-        "Predicted mean against the mean over microstructures on held-out loadings. Horizontal bars: one standard "
-        "deviation of the data; vertical: of the predictions. Inset: near zero stress. Below: the standard deviations."
+        "Predicted mean against the mean over microstructures on held-out loadings. Bars: one standard deviation of "
+        "the data (horizontal) and of the predictions (vertical). Inset: near zero stress. Below: standard deviations."
     )
-    alt = f"Scatter along the diagonal with bars both ways: {', '.join(panels)}."
+    alt = f"Scatter along the diagonal with horizontal and vertical bars: {', '.join(panels)}."
     return Drawing(figure, "Predicted and observed spread", caption, alt, numbers)

@@ -6,16 +6,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from langenode.config import Config
 from langenode.data import refine
 from langenode.experiments.base import Drawing, Results
 from langenode.inference.predictions import observable, predict
 from langenode.scores import metrics as metrics_of
 
 NUM_BAND_TIMES, NUM_BAND_SAMPLES = 120, 512
+METHOD_LABELS = {"langevin": "Langevin", "bottleneck": "Langevin, bottleneck", "paper": "Langevin (paper)"}
 
 
 def bands(results: Results) -> Drawing:
-    """The best, the median and the worst held-out condition with the predicted bands, smooth between the readings."""
+    """Draw the best, median and worst held-out condition with the predicted bands, smooth between the readings."""
     from langenode import plots
 
     test = results.splits.test
@@ -25,10 +27,10 @@ def bands(results: Results) -> Drawing:
     panels = [_band_panel(results, title, index) for title, index in zip(titles, chosen, strict=True)]
     figure = plots.prediction_bands(panels, time_label=label("time", test.units), output_labels=_labels(results))
     caption = (
-        "The best, the median and the worst of the held-out trajectories, by their continuous ranked probability "
-        "score. Dark: 90 % of the model's own predictions. Light: 90 % of new observations. Dots: data."
+        "The best, median and worst held-out trajectories by their continuous ranked probability score. Dark: 90 % "
+        "band of the model. Light: 90 % band of new observations. Dots: data."
     )
-    numbers = [(f"CRPS over spread, {title}", f"{scores[i]:.3g}") for title, i in zip(titles, chosen, strict=True)]
+    numbers = [(f"CRPS / std, {title}", f"{scores[i]:.3g}") for title, i in zip(titles, chosen, strict=True)]
     numbers += [("inside the 90 % band", f"{100 * results.metrics['coverage']['90']:.1f} %")]
     alt = f"Predicted bands over time with held-out readings, for {', '.join(titles)}."
     return Drawing(figure, "Held-out trajectories", caption, alt, numbers)
@@ -50,10 +52,10 @@ def _band_panel(results: Results, title: str, index: int) -> Any:
 
 
 def _representative_conditions(results: Results) -> tuple[list[int], np.ndarray]:
-    """The best, median and worst test condition (fewer where there are not three), and the score of each."""
+    """Return the best, median and worst test condition (fewer if there are fewer than three), and all scores."""
     members = results.splits.test.replicates()
     scale = np.std(results.observable, axis=(0, 1, 2))
-    scale = np.where(scale > 0.0, scale, 1.0)  # outputs of different units count alike
+    scale = np.where(scale > 0.0, scale, 1.0)  # outputs of different units count equally
     samples, data = results.observable / scale, members.outputs / scale
     scores = np.array(
         [
@@ -65,13 +67,13 @@ def _representative_conditions(results: Results) -> tuple[list[int], np.ndarray]
 
 
 def best_median_worst(scores: np.ndarray) -> list[int]:
-    """Where the least, the middle and the greatest score stand; fewer where there are not three."""
+    """Return the positions of the lowest, median and highest score; fewer if there are fewer than three."""
     order = np.argsort(scores)
     return list(dict.fromkeys(int(order[i]) for i in (0, len(order) // 2, -1)))
 
 
 def parity(results: Results, relative_rmse: Mapping[str, float]) -> Drawing:
-    """Predicted median and band against every held-out reading."""
+    """Draw predicted median and band against every held-out reading."""
     from langenode import plots
 
     members, names = results.splits.test.replicates(), results.splits.test.output_names
@@ -81,14 +83,14 @@ def parity(results: Results, relative_rmse: Mapping[str, float]) -> Drawing:
         seen = members.mask[..., k]
         low, mid, high = (np.broadcast_to(q[None, ..., k], seen.shape)[seen] for q in quantiles)
         panels.append(plots.ParityPanel(label, members.outputs[..., k][seen], low, mid, high))
-    numbers = [(f"rmse over spread, {name}", f"{relative_rmse[name]:.3f}") for name in names]
-    caption = "Predicted median and 90 % band of observations against the observed value, for every held-out reading."
-    alt = "Scatter of predicted against observed values with 90 % bars, along the diagonal where the fit is good."
+    numbers = [(f"rmse / std, {name}", f"{relative_rmse[name]:.3f}") for name in names]
+    caption = "Predicted median and 90 % band of observations against the observed value, for each held-out reading."
+    alt = "Scatter of predicted against observed values with 90 % bars; a good fit lies along the diagonal."
     return Drawing(plots.parity(panels), "Predicted and observed", caption, alt, numbers)
 
 
 def calibration(results: Results) -> Drawing:
-    """Observed against nominal coverage."""
+    """Draw observed against nominal coverage."""
     from langenode import plots
 
     members = results.splits.test.replicates()
@@ -96,15 +98,15 @@ def calibration(results: Results) -> Drawing:
     inside = metrics_of.coverage(results.observable, members.outputs, levels=levels, mask=members.mask)
     figure = plots.calibration(np.array(levels), 100 * np.array(list(inside.values())))
     caption = (
-        "How often held-out readings lie inside a band, against how often they should: on the line the bands are "
-        "calibrated, below it too narrow, above it too wide."
+        "Fraction of held-out readings inside a band against its nominal level: on the line the bands are calibrated, "
+        "below it too narrow, above it too wide."
     )
     numbers = [(f"{k} % band", f"{100 * v:.1f} %") for k, v in results.metrics["coverage"].items()]
     return Drawing(figure, "Calibration", caption, "Observed against nominal coverage of central bands.", numbers)
 
 
 def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawing:
-    """Runs of the sampler in pseudo-time, for the four weights that vary most."""
+    """Draw runs of the sampler in pseudo-time, for the four weights that vary most."""
     from langenode import plots
 
     posterior: Any = results.problem.posterior
@@ -116,7 +118,7 @@ def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawin
     point = np.asarray(results.problem.partition.flatten(results.mle))
     figure = plots.weight_paths(grid, paths[:, :, chosen], [names[int(i)] for i in chosen], point[chosen])
     caption = (
-        "24 weight trajectories of the sampler in pseudo-time, with their mean; where they end are the samples. "
+        "24 weight trajectories of the sampler in pseudo-time, with their mean; the samples are their end points. "
         "Diamonds: maximum likelihood."
     )
     alt = "Random paths of weights from a common start to their scattered ends."
@@ -124,7 +126,7 @@ def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawin
 
 
 def dependence(results: Results, num_samples: int) -> Drawing:
-    """Distance correlation of every pair of weights, with what independent weights would show."""
+    """Draw the distance correlation of every pair of weights, with the level of independent weights."""
     from langenode import plots
 
     weights = results.weights[:num_samples]
@@ -133,19 +135,19 @@ def dependence(results: Results, num_samples: int) -> Drawing:
     figure = plots.dependence(found.biased, found.independence)
     caption = (
         f"Distance correlation of every pair of the {weights.shape[1]} weights over {len(weights)} samples, and its "
-        "histogram. Of independent weights it is not zero: their median is the dashed line."
+        "histogram. Even for independent weights it is positive: the dashed line is their median."
     )
     numbers = [
         ("median of pairs", f"{np.median(found.biased[pairs]):.3f}"),
         ("independent weights", f"{found.independence:.3f}"),
-        ("bias-corrected and squared, median", f"{np.median(found.corrected[pairs]):.3f}"),
+        ("bias-corrected squared, median", f"{np.median(found.corrected[pairs]):.3f}"),
     ]
     alt = "A matrix of distance correlations between weights, and a histogram of its entries."
     return Drawing(figure, "Dependence between weights", caption, alt, numbers)
 
 
 def training(results: Results) -> dict[str, Drawing]:
-    """The history of the loss, where something was trained."""
+    """Draw the loss history, if something was trained."""
     return {"loss": _loss(results)} if "training" in results.metrics else {}
 
 
@@ -153,9 +155,9 @@ def _loss(results: Results) -> Drawing:
     from langenode import plots
 
     training = results.metrics["training"]
-    caption = "Loss and path KL over the updates of training; both should have come to rest."
+    caption = "Loss and path KL over the updates of training; both should have levelled off."
     numbers = [("updates", f"{training['updates']}"), ("skipped updates", f"{training['skipped']}")]
-    alt = "Loss and path KL against the number of the update."
+    alt = "Loss and path KL against the update."
     return Drawing(plots.loss_history(results.history), "Training", caption, alt, numbers)
 
 
@@ -164,6 +166,13 @@ def _labels(results: Results) -> list[str]:
     return [label(name, test.units) for name in test.output_names]
 
 
+def method_label(config: Config) -> str:
+    """Return the name of a method in legends."""
+    if config.stochastic == "none":
+        return "neural SDE"
+    return METHOD_LABELS.get(config.method, config.method)
+
+
 def label(name: str, units: Mapping[str, str]) -> str:
-    """A column's name with its unit, if it has one."""
+    """Return a column's name with its unit, if it has one."""
     return f"{name} [{units[name]}]" if name in units else name

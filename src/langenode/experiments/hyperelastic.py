@@ -1,7 +1,8 @@
-"""The hyperelastic demonstration: a potential with 28 weights, and three ways to make them uncertain.
+"""The hyperelastic demonstration: a potential with 28 weights, and three choices of stochastic weights.
 
-Loadings are far quicker than the matrix relaxes, so the composite is elastic. All weights stochastic (the paper's
-full treatment), or only those of the last layer with the others fixed at maximum likelihood or trained again.
+Loadings are much faster than the relaxation of the matrix, so the composite is elastic. Either all weights are
+stochastic (the paper's full treatment), or only those of the last layer, with the others fixed at maximum likelihood or
+refitted.
 """
 
 from collections.abc import Mapping
@@ -18,12 +19,12 @@ from langenode.experiments.composite import CompositeConfig, CompositeData
 from langenode.models import NeuralODE, hyperelastic_potential
 from langenode.scores import metrics as metrics_of
 
-# The three ways, by the name of their companion's file: what is stochastic, and what becomes of the rest.
+# The three variants, by the name of their companion's file: which weights are stochastic, and how the rest is treated.
 VARIANTS = {"full": ("all", "fixed"), "fixed": ("last_layer", "fixed"), "refit": ("last_layer", "refit")}
 TITLES = {"full": "all weights", "fixed": "last layer, rest fixed", "refit": "last layer, rest refitted"}
 
 
-# Refitted features have farther to go than random weights about the point fit.
+# Refitted features move farther than random weights about the point fit.
 _FEW = {"num_samples": 256, "batch_conditions": 4}
 TRAINING: dict[str, dict[str, Any]] = {
     "full": {"num_updates": 1000, "learning_rate": 5e-3, **_FEW},
@@ -39,7 +40,7 @@ class HyperelasticModel(ModelConfig):
 
 
 class HyperelasticData(CompositeData):
-    """Loadings far quicker than the matrix relaxes."""
+    """Loadings much faster than the relaxation of the matrix."""
 
     time_step: Positive = 1e-9
 
@@ -80,7 +81,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 
 def build_model(config: HyperelasticConfig, key: PRNGKeyArray) -> NeuralODE:
-    """`S = dW(I_1, I_2, I_3)/dE` with a net 3-3-3-1."""
+    """Build `S = dW(I_1, I_2, I_3)/dE` with a net 3-3-3-1."""
     options = config.model
     potential = hyperelastic_potential(
         options.layers, options.activation, convex=options.convex, strain_scale=config.data.amplitude, key=key
@@ -89,13 +90,13 @@ def build_model(config: HyperelasticConfig, key: PRNGKeyArray) -> NeuralODE:
 
 
 def variant(config: HyperelasticConfig) -> str | None:
-    """Which of the three ways a configuration is."""
+    """Return which of the three variants a configuration is."""
     found = (config.stochastic, "fixed" if config.stochastic == "all" else config.rest)
     return next((name for name, pair in VARIANTS.items() if pair == found), None)
 
 
 def companions(config: HyperelasticConfig) -> dict[str, HyperelasticConfig]:
-    """The other two ways, for the paper's comparison."""
+    """Return the other two variants, for the paper's comparison."""
     mine = variant(config)
     if mine is None or config.method == "paper" or config.is_drawn:
         return {}
@@ -109,19 +110,19 @@ def companions(config: HyperelasticConfig) -> dict[str, HyperelasticConfig]:
 
 
 def _training(asked: TrainingConfig, mine: str, other: str) -> TrainingConfig:
-    """How to train another way: by its own defaults, unless the user has changed those of this one."""
+    """Return the training of another variant: its own defaults, unless the user has changed those of this one."""
     return TrainingConfig(**TRAINING[other]) if asked == TrainingConfig(**TRAINING[mine]) else asked
 
 
 def three_ways(results: Results) -> dict[str, np.ndarray]:
-    """Predictions for the held-out loadings of every way that was fitted, in the paper's order."""
+    """Return predictions for the held-out loadings of every fitted variant, in the paper's order."""
     found = {name: other.predictions for name, other in results.companions.items()}
     found[variant(results.config) or "fit"] = results.observable
     return {name: found[name] for name in (*VARIANTS, "fit") if name in found}
 
 
 def metrics(results: Results) -> dict[str, Any]:
-    """The point fit, the spread, and the three ways side by side."""
+    """Return the scores of the point fit, of the spread, and of the three variants."""
     members, found = results.splits.test.replicates().outputs, results.metrics["w1"]
     rng, ways = np.random.default_rng(results.config.seed), {}
     for name, samples in three_ways(results).items():
@@ -129,7 +130,7 @@ def metrics(results: Results) -> dict[str, Any]:
         w1 = float(np.median([metrics_of.w1(samples[draw], members).mean() for draw in draws]))
         ways[name] = {
             "w1": w1,
-            "w1_over_floor": w1 / found["floor"] if found else None,  # with few replicas there is none
+            "w1_over_floor": w1 / found["floor"] if found else None,  # no floor with few microstructures
             "std_ratio": composite.std_ratio(samples, members),
             "coverage": metrics_of.coverage(samples, members)["90"],
         }
@@ -139,7 +140,7 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Every figure of the paper's section, the microstructures, bands, calibration and the training."""
+    """Draw every figure of the paper's section, the microstructures, bands, calibration and the training."""
     members = results.splits.test.replicates().outputs
     ways = {TITLES.get(name, "the fit"): (samples, members) for name, samples in three_ways(results).items()}
     made = composite.figures(results, ways)

@@ -18,7 +18,7 @@ class ModeSummary(NamedTuple):
 
 
 def valley(counts: Int[np.ndarray, " count"], probabilities: Float[np.ndarray, " count"]) -> float:
-    """The least likely count between the two peaks of an exact law; halfway where there is but one."""
+    """Return the least likely count between the two peaks of an exact law; halfway if there is only one peak."""
     inner = probabilities[1:-1]
     peaks = 1 + np.flatnonzero((inner > probabilities[:-2]) & (inner >= probabilities[2:]))
     peaks = peaks[np.argsort(probabilities[peaks])[-2:]]
@@ -29,7 +29,7 @@ def valley(counts: Int[np.ndarray, " count"], probabilities: Float[np.ndarray, "
 
 
 def mode_summary(values: np.ndarray, split: float, *, weights: np.ndarray | None = None) -> ModeSummary:
-    """Weights, means and widths of the modes below and above `split`, of samples or of a weighted grid."""
+    """Return weights, means and widths of the modes below and above `split`, of samples or of a weighted grid."""
     weights = np.ones(len(values)) if weights is None else weights
     is_low = values < split
 
@@ -45,9 +45,9 @@ def mode_summary(values: np.ndarray, split: float, *, weights: np.ndarray | None
 
 
 def increment_memory(trajectories: Float[np.ndarray, "traj time"], split: float) -> dict[str, float | None]:
-    """Lag-1 autocorrelation of the increments within each mode, over the last half of the time.
+    """Return the lag-1 autocorrelation of the increments within each mode, over the last half of the time.
 
-    Of trajectories that stay on one side of `split` there. None where a mode is empty or its increments vanish.
+    It uses trajectories that stay on one side of `split` there. None where a mode is empty or its increments vanish.
     """
     late = trajectories[:, trajectories.shape[1] // 2 :]
     found: dict[str, float | None] = {}

@@ -1,7 +1,7 @@
-"""The Langevin (Ornstein-Uhlenbeck) demonstration: two weights whose law is known.
+"""The Langevin (Ornstein-Uhlenbeck) demonstration: two weights whose exact law is known.
 
 `population`: 1024 trajectories, each with its own (W, b). `posterior`: one true (W, b), five noisy trajectories.
-`tempered` is the paper's reading of the first data set: one w, the log-likelihood averaged.
+`tempered` is the paper's treatment of the first data set: one w, with the averaged log-likelihood.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from langenode.simulators import ou
 
 
 class OUData(Section):
-    """The generator; validation and test sets are drawn anew from the same law."""
+    """The generator; validation and test sets are new draws from the same distribution."""
 
     num_trajectories: int = Field(default=1024, ge=2)
     num_validation: Count = 256
@@ -44,7 +44,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     """Choices made by measurement (see docs/guide/ou.md) that differ from the general defaults."""
     del asked
     layers: dict[str, Any] = {
-        "scaling": "none",  # the two weights are read in the data's own units
+        "scaling": "none",  # the two weights are meaningful in the data's own units
         "model": {"layers": ()},
         "mle": {"num_adam": 200, "num_lbfgs": 30, "learning_rate": 0.3},
         "population": {"explained": 0.99999},
@@ -65,7 +65,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 
 def simulate(config: OUConfig, key: PRNGKeyArray) -> Splits:
-    """Three independent sets from the generator's law."""
+    """Simulate three independent sets from the generator."""
     options = config.data
     parameters = ou.OUParameters(
         rate_std=options.rate_std, level_std=options.level_std, noise=options.noise, num_times=options.num_times
@@ -75,7 +75,7 @@ def simulate(config: OUConfig, key: PRNGKeyArray) -> Splits:
 
 
 def build_model(config: OUConfig, key: PRNGKeyArray) -> NeuralODE:
-    """`dh/dt = W h + b`, or a net with the hidden layers asked for; the state itself is observed."""
+    """Build `dh/dt = W h + b`, or a net with the given hidden layers; the state itself is observed."""
     options = config.model
     solver = make_solver(options.solver, options.substeps, options.input_rule)
     network = MLP((1, *options.layers, 1), options.activation, key=key)
@@ -84,7 +84,7 @@ def build_model(config: OUConfig, key: PRNGKeyArray) -> NeuralODE:
 
 
 def companions(config: OUConfig) -> dict[str, OUConfig]:
-    """The paper's baseline beside our sampler: a full Gaussian under the averaged likelihood."""
+    """Return the paper's baseline for our sampler: a full Gaussian under the averaged likelihood."""
     if config.method not in ("langevin", "paper") or config.target == "posterior":
         return {}
     bbvi = config.model_copy(
@@ -103,13 +103,13 @@ def is_two_weight_law(config: OUConfig) -> bool:
 
 
 def has_exact_posterior(config: OUConfig) -> bool:
-    """Whether what is inferred is the posterior of (W, b), whose density has one mode."""
+    """Whether the target is the posterior of (W, b), whose density has one mode."""
     is_plain = config.stochastic == "all" and config.rest == "fixed" and config.noise.kind != "inferred"
     return config.target != "population" and is_two_weight_law(config) and is_plain
 
 
 def metrics(results: Results) -> dict[str, Any]:
-    """The moments of what the generator drew, next to those of the samples; and the exact ones."""
+    """Return the moments of the sampled weights, of those that the generator drew, and the exact ones."""
     drawn = drawn_weights(results)
     exact = ou.exact_moments(_parameters(results.config))
     found: dict[str, Any] = {
@@ -122,7 +122,7 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def drawn_weights(results: Results) -> np.ndarray:
-    """The (W, b) behind the training data."""
+    """Return the (W, b) of the training data."""
     attributes = results.splits.train.attributes
     return np.stack([attributes["W"], attributes["b"]], axis=1)
 
@@ -132,13 +132,13 @@ def _parameters(config: OUConfig) -> ou.OUParameters:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Every figure of the paper's Langevin section, calibration and the loss history."""
+    """Draw every figure of the paper's Langevin section, calibration and the loss history."""
     config = results.config
     made = {"density": _density(results)}
     if is_two_weight_law(config):
         made["weights"] = _weight_densities(results)
     made["calibration"] = shared.calibration(results)
-    if len(results.convergence["update"]) and config.target != "posterior":  # whose floor includes the noise
+    if len(results.convergence["update"]) and config.target != "posterior":  # the posterior's floor includes the noise
         made["w1"] = _w1_convergence(results)
     if hasattr(results.problem.posterior, "path"):
         made["weight_paths"] = shared.weight_paths(results, ("W", "b") if is_two_weight_law(config) else None)
@@ -149,12 +149,12 @@ def _density(results: Results) -> Drawing:
     from langenode import plots
 
     train = results.splits.train
-    panels = {"data": train.outputs[:, :, 0], label(results.config): results.predictions[:, 0, :, 0]}
+    panels = {"data": train.outputs[:, :, 0], shared.method_label(results.config): results.predictions[:, 0, :, 0]}
     if "bbvi" in results.companions:
         panels["BBVI (full Gaussian, averaged likelihood)"] = results.companions["bbvi"].predictions[:, 0, :, 0]
     caption = (
-        "Density of the trajectories over time, scaled to its maximum at each time, with the mean: the data and what "
-        "the sampled weights make of it."
+        "Density of the trajectories over time, scaled to its maximum at each time, with the mean: the data and the "
+        "predictions of the sampled weights."
     )
     if "bbvi" in results.companions:
         caption += " BBVI is the paper's baseline, a Gaussian over the weights under the averaged likelihood."
@@ -169,17 +169,12 @@ def _w1_convergence(results: Results) -> Drawing:
     from langenode import plots
 
     w1, times = results.metrics["w1"], results.splits.train.times[0]
-    caption = "Distance of the predicted marginals to the data, against time and as training goes on."
+    caption = "W1 of the predicted marginals to the data, over time and over the course of training."
     alt = "W1 over time for a sequence of updates, falling to the floor, and its mean against the update."
     numbers = [("mean W1 at the end", f"{w1['mean']:.4g}"), ("floor", f"{w1['floor']:.4g}")]
     numbers += [("ratio", f"{w1['ratio']:.2f}")]
     figure = plots.w1_convergence(times, results.convergence, floor=w1["floor"])
     return Drawing(figure, "Convergence of W1", caption, alt, numbers)
-
-
-def label(config: Config) -> str:
-    """How a method is called in legends."""
-    return {"langevin": "Langevin sampling", "paper": "Langevin sampling (paper)"}.get(config.method, config.method)
 
 
 def _weight_densities(results: Results) -> Drawing:
@@ -196,7 +191,7 @@ def _weight_densities(results: Results) -> Drawing:
         results.weights,
         drawn_weights(results),
         ("W", "b"),
-        label=label(results.config),
+        label=shared.method_label(results.config),
         other=results.companions["bbvi"].weights if "bbvi" in results.companions else None,
         other_label="BBVI",
         law=law,
@@ -208,8 +203,8 @@ def _weight_densities(results: Results) -> Drawing:
     if np.isfinite(theirs["corr"]):
         numbers.append(("correlation", f"{ours['corr']:.4f} (drawn: {theirs['corr']:.4f})"))
     caption = (
-        "The law of the two weights: densities on the diagonal; below it the samples, above it the baseline's or what "
-        "the generator drew. Dashed: first principal vectors. Contours: the generator's law, where there is one."
+        "Distribution of the two weights: densities on the diagonal; below it the samples, above it those of the "
+        "baseline or of the generator. Dashed: first principal vectors. Contours: the generator's exact law, if any."
     )
     alt = "Marginal and joint densities of the weights W and b."
     return Drawing(figure, "The weights", caption, alt, numbers)

@@ -1,4 +1,4 @@
-"""A user's own data: a model, a target and a method chosen from the data, each with its reason.
+"""A user's own data: model, target and method are chosen from the data, each with its reason.
 
 The choices are a layer of configuration below the user's own, so any of them can be changed.
 """
@@ -36,7 +36,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class OwnData(Section):
-    """The file, the parts its columns play, and how its trajectories are divided.
+    """The file, the roles of its columns, and the split of its trajectories.
 
     `separate` makes every trajectory a condition of its own, where equal times and inputs do not mean replicates.
     """
@@ -56,7 +56,7 @@ class OwnData(Section):
 class OwnModel(ModelConfig):
     """A generic model: `auto` tries the kinds of `models.generic` and keeps the best on validation data.
 
-    The sizes are filled in from the data; `num_known` numbers are known of a trajectory's start.
+    The sizes are filled in from the data; `num_known` numbers of a trajectory's start are known.
     """
 
     kind: Literal["auto", "state", "hidden", "observation"] = "auto"
@@ -77,7 +77,7 @@ class OwnConfig(Config):
 
 
 class Choice(NamedTuple):
-    """Something that was chosen for the user, and why."""
+    """A choice made for the user, and its reason."""
 
     what: str
     chosen: str
@@ -85,19 +85,19 @@ class Choice(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The layer of configuration that data suggest, with its reasons."""
+    """The layer of configuration that the data suggest, with the reasons."""
 
     layer: dict[str, Any]
     choices: tuple[Choice, ...]
 
 
 def columns_of(config: OwnConfig) -> Columns:
-    """The roles of columns that a configuration names."""
+    """Return the column roles that a configuration names."""
     return Columns(**{name: getattr(config.data, name) for name in Columns._fields})
 
 
 def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
-    """What to do with these data, given what the user asked for (`target` and `data.separate`, if at all)."""
+    """Plan the fit to these data, given what the user asked for (`target` and `data.separate`, if anything)."""
     check_fittable(data)
     separate, replicates_choice = _replicates(data, asked)
     is_crossed = data.has_crossed_units and data.num_units >= FEWEST_REPLICATES
@@ -114,12 +114,12 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
 
 
 def check_sizes(data: Dataset, config: OwnConfig) -> None:
-    """The sizes of the model are the data's: refuse others, which a configuration may have brought along."""
+    """Raise unless the model's sizes, which a configuration may have set, are those of the data."""
     wanted = _sizes(data)
     for name, size in wanted.items():
         found = getattr(config.model, name)
         if found != size:
-            raise ConfigError(f"model.{name} must be that of the data, {size}; got {found}; leave it out")
+            raise ConfigError(f"model.{name} must be that of the data, {size}; found {found}; leave it out")
 
 
 def _sizes(data: Dataset) -> dict[str, int]:
@@ -128,31 +128,31 @@ def _sizes(data: Dataset) -> dict[str, int]:
 
 
 def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Choice]]:
-    """Whether trajectories of equal times and inputs are to be kept apart."""
-    told = asked.get("data", {})
-    if "separate" in told:
-        return bool(told["separate"]), []
+    """Return whether trajectories of equal times and inputs are separate conditions, and the choice."""
+    asked_data = asked.get("data", {})
+    if "separate" in asked_data:
+        return bool(asked_data["separate"]), []
     is_shared = data.num_conditions < data.num_trajectories
-    if not is_shared or told.get("condition") or starts_agree(data):
+    if not is_shared or asked_data.get("condition") or starts_agree(data):
         return False, []
-    why = "they have equal times and inputs but start in different places, so each is predicted from its own start"
+    why = "they have equal times and inputs but different starts, so each is predicted from its own start"
     return True, [Choice("replicates", "none: every trajectory is a condition", why)]
 
 
 def _start_choice(data: Dataset) -> Choice:
     if data.initial is not None:
-        return Choice("start of a trajectory", "the given columns", "the data have them")
-    why = "the first complete reading, with the noise of readings, is neither fitted nor scored"
+        return Choice("start of a trajectory", "the given columns", "the data contain them")
+    why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
     return Choice("start of a trajectory", "its first reading", why)
 
 
 def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset) -> Choice:
     if is_asked:
-        return Choice("target", target, "asked for")
+        return Choice("target", target, "requested")
     if is_population:
         count = data.num_trajectories / data.num_conditions
-        return Choice("target", target, f"a condition has {count:.3g} trajectories: the spread between them is learned")
-    why = "one law for all trajectories, and noise about it whose size is inferred"
+        return Choice("target", target, f"conditions have {count:.3g} trajectories: the spread between them is learned")
+    why = "one model for all trajectories is learned, with inferred noise"
     return Choice("target", target, f"there are too few replicates to learn a spread between specimens: {why}")
 
 
@@ -180,7 +180,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 
 def prepare(data: Dataset, config: OwnConfig) -> Dataset:
-    """The data as they are fitted: replicates told apart, and starts known."""
+    """Return the data as they are fitted: replicates separated where needed, and starts known."""
     is_separate = config.data.separate or data.num_conditions == data.num_trajectories
     data = separate_by_start(data) if is_separate else data
     return with_observed_start(from_first_complete_row(data))
@@ -188,23 +188,23 @@ def prepare(data: Dataset, config: OwnConfig) -> Dataset:
 
 def simulate(config: OwnConfig, key: PRNGKeyArray) -> Splits:
     """Read the user's file and divide it."""
-    del key  # the division has the configuration's seed
+    del key  # the split uses the configuration's seed
     data = read_data(Path(config.data.path), columns_of(config)).data
     check_fittable(data)
     return divide(prepare(data, config), config)
 
 
 def divide(data: Dataset, config: OwnConfig) -> Splits:
-    """Training, validation and test trajectories, by condition where there are several."""
+    """Return training, validation and test trajectories, split by condition where there are several."""
     if min(config.data.split) <= 0:
         raise DataError(
-            f"each part of data.split must be above 0; got {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
+            f"each part of data.split must be above 0; found {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
     return Splits(*data.split(*config.data.split, seed=config.seed))
 
 
 def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
-    """The generic model of the configured kind (`auto` must have been settled)."""
+    """Build the generic model of the configured kind (`auto` must have been resolved)."""
     options = config.model
     return generic_model(
         "state" if options.kind == "auto" else options.kind,
@@ -221,7 +221,7 @@ def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
 
 
 def candidates(config: OwnConfig) -> dict[str, OwnConfig]:
-    """The kinds to try, the plainest first."""
+    """Return the kinds to try, the simplest first."""
     if config.model.kind != "auto":
         return {config.model.kind: config}
     is_known = config.model.num_known == config.model.num_outputs
@@ -230,7 +230,7 @@ def candidates(config: OwnConfig) -> dict[str, OwnConfig]:
 
 
 def metrics(results: Results) -> dict[str, Any]:
-    """How far the mean prediction is from test data, in units of their spread."""
+    """Return the error of the mean prediction on test data, also relative to their spread."""
     test = results.splits.test.replicates()
     error = np.where(test.mask, test.outputs - results.predictions.mean(0), 0.0)
     count = test.mask.sum((0, 1, 2))
@@ -243,7 +243,7 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Bands on held-out trajectories, predicted against observed values, calibration, and the training."""
+    """Draw bands on held-out trajectories, predicted against observed values, calibration, and the training."""
     return {
         "bands": shared.bands(results),
         "parity": shared.parity(results, results.metrics["rmse_over_std"]),

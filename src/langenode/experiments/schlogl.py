@@ -1,7 +1,7 @@
-"""The Schlögl demonstration: a neural ODE whose random weights make trajectories go one of two ways.
+"""The Schlögl demonstration: a neural ODE whose random weights send trajectories to one of two states.
 
-The data are exact simulations of the reaction; its exact law, from the master equation, judges every fit. The model is
-deterministic for given weights, or has noise of its own (`model.noise`): then no weight is random.
+The data are exact simulations of the reaction; its exact law, from the master equation, scores every fit. The model is
+deterministic for given weights, or has intrinsic noise (`model.noise`): then no weight is random.
 """
 
 import functools
@@ -23,8 +23,8 @@ from langenode.scores import metrics as metrics_of
 from langenode.simulators import schlogl
 from langenode.simulators.master_equation import CountLaw, count_law
 
-# Distances to the exact law and mode weights are of so many times `predict.num_weights` samples: their own chance must
-# not matter.
+# Distances to the exact law and mode weights use this multiple of `predict.num_weights` samples, so that their own
+# sampling error is negligible.
 LAW_SAMPLES = 4
 # Distance correlation is quadratic in samples and in weights.
 NUM_DEPENDENCE_SAMPLES = 128
@@ -65,10 +65,10 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         **chain(8, horizon=2.0),
         "training": {"num_updates": 900, "num_samples": 384, "learning_rate": 5e-3},
     }
-    if target == "tempered":  # the paper's reading: two modes, told apart by k-means
+    if target == "tempered":  # the paper's treatment: two modes, separated by k-means
         layers["noise"] = {"num_modes": 2}
         layers["training"] = {"num_updates": 300, "num_samples": 64, "batch_trajectories": 64, "learning_rate": 4e-3}
-    if target == "population" and method != "bottleneck":  # whose KL is over 321 weights, not 4
+    if target == "population" and method != "bottleneck":  # its KL is over 321 weights, that of the bottleneck over 4
         layers["prior"] = {"scale": 0.1}
         layers["population"] |= {"kl_weight": 1e-4}
     if method == "paper":
@@ -86,7 +86,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 
 def simulate(config: SchloglConfig, key: PRNGKeyArray) -> Splits:
-    """Three independent sets of exact trajectories."""
+    """Simulate three independent sets of exact trajectories."""
     options = config.data
     sizes = (options.num_trajectories, options.num_validation, options.num_test)
     parameters = _parameters(config)
@@ -101,7 +101,7 @@ def _parameters(config: SchloglConfig) -> schlogl.SchloglParameters:
 
 
 def build_model(config: SchloglConfig, key: PRNGKeyArray) -> NeuralODE | NeuralSDE:
-    """`dX/dt = NN(X)`, 1-16-16-1: 321 weights; with noise a second net for the diffusion."""
+    """Build `dX/dt = NN(X)`, 1-16-16-1: 321 weights; with noise a second net for the diffusion."""
     options = config.model
     key_drift, key_diffusion = jax.random.split(key)
     dynamics = OnConcatenation(MLP((1, *options.layers, 1), options.activation, key=key_drift))
@@ -113,7 +113,7 @@ def build_model(config: SchloglConfig, key: PRNGKeyArray) -> NeuralODE | NeuralS
 
 
 def companions(config: SchloglConfig) -> dict[str, SchloglConfig]:
-    """The paper's baseline beside our sampler: a diagonal Gaussian under the averaged mixture likelihood."""
+    """Return the paper's baseline for our sampler: a diagonal Gaussian under the averaged mixture likelihood."""
     if config.method not in ("bottleneck", "langevin", "paper") or config.stochastic != "all":
         return {}
     num_updates = min(200, config.training.num_updates)
@@ -130,7 +130,7 @@ def companions(config: SchloglConfig) -> dict[str, SchloglConfig]:
 
 
 def exact_law(config: SchloglConfig) -> CountLaw:
-    """What the master equation says of the counts."""
+    """Return the exact law of the counts from the master equation."""
     return _law_of(_parameters(config))
 
 
@@ -140,7 +140,7 @@ def _law_of(parameters: schlogl.SchloglParameters) -> CountLaw:
 
 
 def metrics(results: Results) -> dict[str, Any]:
-    """Distances to the exact law, weights and widths of the two modes, and the memory of the noise."""
+    """Return distances to the exact law, weights and widths of the two modes, and the memory of the noise."""
     law = exact_law(results.config)
     spread = float(np.sqrt(np.mean(law.std**2)))
     split = valley(law.counts, law.probabilities[-1])
@@ -165,14 +165,14 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def law_samples(results: Results) -> np.ndarray:
-    """Many trajectories of the fit, (sample, time)."""
+    """Return many trajectories of the fit, (sample, time)."""
     num = LAW_SAMPLES * results.config.predict.num_weights
     prediction = predict(results.problem, results.splits.train, num, results.rule, key=results.key)
     return np.asarray(prediction.outputs[:, 0, :, 0], float)
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Every figure of the paper's section, the exact law beside them, calibration and the training."""
+    """Draw every figure of the paper's section, with the exact law, calibration and the training."""
     made = {
         "trajectories": _trajectories(results),
         "end": _end_density(results),
@@ -189,20 +189,11 @@ def figures(results: Results) -> dict[str, Drawing]:
 def _panels(results: Results) -> dict[str, np.ndarray]:
     panels = {
         "data (exact simulation)": results.splits.train.outputs[:, :, 0],
-        label(results.config): results.predictions[:, 0, :, 0],
+        shared.method_label(results.config): results.predictions[:, 0, :, 0],
     }
     if "bbvi" in results.companions:
         panels["BBVI (diagonal, mixture likelihood)"] = results.companions["bbvi"].predictions[:, 0, :, 0]
     return panels
-
-
-def label(config: Config) -> str:
-    """How a method is called in legends."""
-    if config.stochastic == "none":
-        return "neural SDE"
-    return {"bottleneck": "Langevin, bottleneck", "langevin": "Langevin", "paper": "Langevin (paper)"}.get(
-        config.method, config.method
-    )
 
 
 def _trajectories(results: Results) -> Drawing:
@@ -213,12 +204,12 @@ def _trajectories(results: Results) -> Drawing:
     figure = plots.trajectory_panels(times, panels, xlabel="t", ylabel="X")
     modes = results.metrics["modes"]
     caption = (
-        "Sixty trajectories of each (above) and the density of all of them over time, scaled to its maximum at each "
-        "time (below)."
+        "Above: sixty trajectories of each set. Below: the density of all trajectories over time, scaled to its "
+        "maximum at each time."
     )
     if "bbvi" in results.companions:
         caption += " BBVI is the paper's baseline: a diagonal Gaussian over the weights under a two-mode likelihood."
-    numbers = [("P(low) of the fit", f"{modes['p_low']:.3f}"), ("of the data", f"{modes['p_low_data']:.3f}")]
+    numbers = [("P(low) of the fit", f"{modes['p_low']:.3f}"), ("P(low) of the data", f"{modes['p_low_data']:.3f}")]
     numbers += [("exact", f"{modes['p_low_exact']:.3f}")]
     alt = f"Trajectories and their densities over time: {', '.join(panels)}."
     return Drawing(figure, "Trajectories", caption, alt, numbers)
@@ -235,9 +226,9 @@ def _end_density(results: Results) -> Drawing:
         (f"std of the {name} mode", f"{modes[f'{name}_std']:.1f} (exact {modes[f'{name}_std_exact']:.1f})")
         for name in ("low", "high")
     ]
-    caption = "The law of the last count: what the master equation says exactly, and samples of the data and the fits."
+    caption = "Distribution of the last count: the exact law (master equation), and samples of the data and the fits."
     return Drawing(
-        figure, "Where trajectories end", caption, "Densities with two peaks, against the exact law.", numbers
+        figure, "Final distribution", caption, "Densities with two peaks, compared with the exact law.", numbers
     )
 
 
@@ -251,12 +242,12 @@ def _distances(results: Results) -> Drawing:
     }
     figure = plots.distance_curves(law.times, curves, xlabel="t", ylabel="W1 to the exact law / rms std")
     caption = (
-        f"Distance of the marginal laws to the exact one over time, for the data and for {len(results.predictions)} "
-        "samples of each fit. The data's own distance is what chance leaves."
+        f"W1 of the marginals to the exact law over time, for the data and for {len(results.predictions)} samples of "
+        "each fit. The distance of the data is due to sampling alone."
     )
     numbers = [("mean, fit (many samples)", f"{found['relative']:.4f}")]
     numbers += [("mean, data", f"{found['data_relative']:.4f}")]
-    return Drawing(figure, "Distance to the exact law", caption, "W1 over time, one curve each.", numbers)
+    return Drawing(figure, "Distance to the exact law", caption, "W1 over time, one curve per set.", numbers)
 
 
 EXPERIMENT = Experiment(

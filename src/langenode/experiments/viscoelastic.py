@@ -1,6 +1,7 @@
-"""The viscoelastic demonstration: a composite that relaxes, by our law with tensor internal variables or the paper's.
+"""The viscoelastic demonstration: a relaxing composite, by our law with tensor internal variables or the paper's.
 
-Microstructures differ by anisotropy: in our law the structural factor is stochastic, in the paper's the last layers.
+Microstructures differ in their anisotropy: in our law the structural factor is stochastic, in the paper's the last
+layers.
 """
 
 from collections.abc import Mapping
@@ -18,17 +19,17 @@ from langenode.experiments.composite import CompositeConfig
 from langenode.models import InternalVariableLaw, TensorLaw, internal_variable_law, tensor_law
 from langenode.scores import metrics as metrics_of
 
-# The paper computes distance correlations over so many replicas.
+# Number of samples over which the paper computes distance correlations.
 NUM_PAPER_SAMPLES = 50
-# Bulk over shear modulus of our law before training; loadings that keep the volume do not change it.
+# Bulk over shear modulus of our law before training; isochoric loadings do not change it.
 BULK_RATIO = 1000.0
 
 
 class ViscoelasticModel(ModelConfig):
     """Our law or the paper's.
 
-    `correction`: the networks of our law, `auto` to keep them only where validation data ask for them.
-    `rate_potential`: the paper's count of 561 weights needs a potential that sees the rate, too.
+    `correction`: the networks of our law; `auto` keeps them only if validation data favour them. `rate_potential`: a
+    potential that depends on the rate, as the paper's count of 561 weights implies.
     """
 
     law: Literal["tensor", "paper"] = "tensor"
@@ -50,7 +51,7 @@ class ViscoelasticConfig(CompositeConfig):
     def _has_what_is_stochastic(self) -> "ViscoelasticConfig":
         if self.stochastic == "structure" and self.model.law != "tensor":
             raise ValueError(
-                "only our law has a structural factor; got stochastic='structure' with model.law='paper'; use "
+                "only our law has a structural factor; found stochastic='structure' with model.law='paper'; use "
                 "stochastic='last_layer' or 'all', or model.law='tensor'"
             )
         if self.stochastic == "last_layer" and self.model.law == "tensor" and self.model.correction != "neural":
@@ -92,7 +93,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 
 def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | InternalVariableLaw:
-    """The law before training, in time scaled by the duration."""
+    """Build the law before training, in time scaled by the duration."""
     options, data = config.model, config.data
     if options.law == "paper":
         return internal_variable_law(
@@ -100,7 +101,7 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
             layers=options.layers,
             rate_potential=options.rate_potential,
             strain_scale=data.amplitude,
-            # Of a random walk whose strain is `amplitude` after a unit of time.
+            # The rate of a random walk whose strain is `amplitude` after unit time.
             rate_scale=data.amplitude * float(np.sqrt(data.num_steps)),
             key=key,
         )
@@ -116,7 +117,7 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
 
 
 def candidates(config: ViscoelasticConfig) -> dict[str, ViscoelasticConfig]:
-    """With `auto`, our law without networks and with them."""
+    """Return, with `auto`, our law without networks and with them."""
     options = config.model
     if options.law == "paper" or options.correction != "auto":
         return {"the model": config}
@@ -129,7 +130,7 @@ def candidates(config: ViscoelasticConfig) -> dict[str, ViscoelasticConfig]:
 
 
 def weight_groups(results: Results) -> dict[str, np.ndarray]:
-    """Samples of the stochastic weights by the part of the law that they belong to."""
+    """Return samples of the stochastic weights, grouped by the part of the law they belong to."""
     names = [name.split(".")[0].split("[")[0] for name in results.problem.partition.names]
     return {
         part: results.weights[:, [i for i, name in enumerate(names) if name == part]] for part in dict.fromkeys(names)
@@ -137,7 +138,7 @@ def weight_groups(results: Results) -> dict[str, np.ndarray]:
 
 
 def metrics(results: Results) -> dict[str, Any]:
-    """The point fit and the spread; the dependence between the law's two networks where both are stochastic."""
+    """Return the point fit and the spread; also the dependence between the two networks where both are stochastic."""
     found = composite.metrics(results)
     groups = list(weight_groups(results).values())
     if len(groups) == 2:
@@ -149,7 +150,7 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Every figure of the paper's section, the microstructures, calibration and the training."""
+    """Draw every figure of the paper's section, the microstructures, calibration and the training."""
     members, names = results.splits.test.replicates().outputs, results.splits.test.output_names
     parts = {name: (results.observable[..., [k]], members[..., [k]]) for k, name in enumerate(names)}
     made = composite.figures(results, parts)
@@ -159,7 +160,7 @@ def figures(results: Results) -> dict[str, Drawing]:
 
 
 def _dependence(results: Results) -> Drawing:
-    """Distance correlation within each part of the law, and between the two where there are two."""
+    """Draw the distance correlation within each part of the law, and between the parts if there are two."""
     from langenode import plots
 
     groups = weight_groups(results)
@@ -173,11 +174,11 @@ def _dependence(results: Results) -> Drawing:
         numbers.append((f"median within {name}", f"{pairs:.3f} (independent: {found.independence:.3f})"))
     between = results.metrics["distance_correlation"]
     numbers.append(("between the two", f"{between['biased']:.3f} (independent: {between['independence']:.3f})"))
-    numbers.append(("bias-corrected and squared", f"{between['corrected']:.3f}"))
+    numbers.append(("bias-corrected squared", f"{between['corrected']:.3f}"))
     caption = (
         f"Distance correlation of pairs of weights over {NUM_PAPER_SAMPLES} samples, within each network, and their "
-        "histograms. With so few samples even independent weights show the dashed levels, and independent groups of "
-        "weights far more."
+        "histograms. With this few samples even independent weights reach the dashed levels, and independent groups "
+        "of weights much higher ones."
     )
     alt = "Matrices of distance correlations within two groups of weights, and histograms."
     return Drawing(plots.group_dependence(matrices), "Dependence between weights", caption, alt, numbers)

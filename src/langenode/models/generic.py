@@ -1,6 +1,6 @@
-"""Models for data that come without a law of their own, built from the numbers of inputs and outputs.
+"""Generic models for data without a known law, built from the numbers of inputs and outputs.
 
-Three kinds, from the plainest on; `h` is the hidden state, `x` the inputs, `y` the outputs, `s` their known start:
+Three kinds, the simplest first; `h` is the hidden state, `x` the inputs, `y` the outputs, `s` their known start:
 
     state        h = y:                    dy/dt = R(y, x),       y(0) = s
     hidden       h = (y, z):               dh/dt = R(h, x),       h(0) = (s, A s + B x(0) + c)
@@ -33,7 +33,7 @@ class FirstComponents(eqx.Module):
 
 
 class AffineStart(eqx.Module):
-    """A hidden start that is affine in what is known of it, behind the known numbers themselves if `keeps_known`."""
+    """A hidden start that is affine in the known start and first inputs; `keeps_known` puts the known start first."""
 
     map: eqx.nn.Linear
     keeps_known: bool = eqx.field(static=True)
@@ -57,16 +57,16 @@ def generic_model(
     has_noise: bool,
     key: PRNGKeyArray,
 ) -> NeuralODE:
-    """The model of a kind; `num_known` numbers are known of the start, `num_hidden` components are hidden."""
+    """Build a model of a kind; `num_known` numbers of the start are known, `num_hidden` components are hidden."""
     key_dynamics, key_observation, key_start = jax.random.split(key, 3)
     size = {"state": num_outputs, "hidden": num_outputs + num_hidden, "observation": num_hidden}[kind]
     if kind != "observation" and num_known != num_outputs:
         raise ValueError(
-            f"where the outputs are state their start must be known; {num_known} numbers of it are, for {num_outputs} "
+            f"where outputs are states their start must be known; found {num_known} known numbers for {num_outputs} "
             "outputs; use kind 'observation'"
         )
     network = MLP((size + num_inputs, *layers, size), activation, skip=True, key=key_dynamics)
-    # A slow start: an untrained right-hand side must not leave the data's range before training has begun.
+    # Small initial rates: an untrained right-hand side must not leave the range of the data.
     dynamics = OnConcatenation(scale_last_layer(network, 0.1))
     observation, start = None, None
     if kind == "hidden":

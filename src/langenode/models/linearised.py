@@ -1,4 +1,4 @@
-"""A model replaced by its linearisation about some weights: predictions of a Laplace approximation."""
+"""A model linearised in its weights: the predictions of a Laplace approximation."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from langenode._types import Array, Float
 
 
 class Linearised(eqx.Module):
-    """`f(at) + f'(at) (now - at)`: outputs are linear in the weights of `now`, a model of the structure of `at`.
+    """`f(at) + f'(at) (now - at)`: outputs are linear in the weights of `now`, a model of the same structure as `at`.
 
-    A Gauss-Newton curvature is that of this model, so that Gaussian weights go with it rather than with f itself.
+    The Gauss-Newton curvature is the curvature of this model, so Gaussian weights belong to it rather than to f itself.
     """
 
     at: Any
@@ -19,12 +19,12 @@ class Linearised(eqx.Module):
 
     @classmethod
     def about(cls, model: Any) -> "Linearised":
-        """The linearisation about a model's own weights."""
+        """Linearise about a model's own weights."""
         return cls(model, model)
 
     @property
     def log_noise(self) -> Float[Array, " out"] | None:
-        """The noise's scale is not linearised: it is no part of the outputs."""
+        """The noise scale, which is not linearised: it is not part of the outputs."""
         return self.now.log_noise
 
     def __call__(
@@ -35,7 +35,7 @@ class Linearised(eqx.Module):
         *,
         key: Any = None,
     ) -> Float[Array, "time out"]:
-        """The outputs of one trajectory."""
+        """Return the outputs of one trajectory."""
         del key  # a model with noise of its own has no posterior to approximate
         weights, static = eqx.partition(self.at, eqx.is_inexact_array)
         now, _ = eqx.partition(self.now, eqx.is_inexact_array)

@@ -1,14 +1,14 @@
 """Material laws: stress from the history of strain, with internal variables and a potential.
 
 - `PotentialStress`: a hyperelastic potential of the invariants (an observation for `NeuralODE`).
-- `InternalVariableLaw`: the paper's law. Scalar internal variables that flow with the joint invariants of strain and
-  rate, and a potential of the strain's invariants and them.
-- `TensorLaw`: ours. Internal variables are strain-like tensors, relaxing to the logarithmic strain as in a generalised
-  Maxwell solid, with neural corrections that cannot make the dissipation negative.
+- `InternalVariableLaw`: the paper's law. Scalar internal variables evolve with the joint invariants of strain and
+  rate; the potential depends on the strain's invariants and on them.
+- `TensorLaw`: our law. Internal variables are strain-like tensors that relax to the logarithmic strain as in a
+  generalised Maxwell solid, with neural corrections that cannot make the dissipation negative.
 
 Inputs are components of Green's strain E (3 along the cube's axes, or 6), outputs the same components of the second
-Piola-Kirchhoff stress S. A law can be used at a material point: `stress(strain, internal)` and
-`advance(internal, strain, next_strain, dt)` on 3 x 3 tensors, whose derivatives are the tangents (`mechanics.tangent`).
+Piola-Kirchhoff stress S. A law can be used at a material point: `stress(strain, internal)` and `advance(internal,
+strain, next_strain, dt)` act on 3 x 3 tensors, and their derivatives are the tangents (`mechanics.tangent`).
 """
 
 from typing import Any
@@ -33,29 +33,29 @@ from langenode.models.networks import MLP, ConvexMLP, scale_last_layer
 from langenode.models.sensitivities import at_every_time, evolve
 
 NUM_JOINT = 10
-_TRACES = np.array([0, 3])  # of the strain and of the second tensor, among the joint invariants
+_TRACES = np.array([0, 3])  # positions among the joint invariants of the traces of both tensors
 
 
 class PotentialStress(eqx.Module):
     """`S = dW/dE` of a potential of E's three invariants and the internal variables.
 
-    E is divided by `strain_scale` first: all its components by one number, since the trace is small of second order
-    where the volume is kept, and must stay so.
+    E is first divided by `strain_scale`, the same number for all components: in isochoric deformation the trace is
+    small of second order, and separate scales would destroy that.
     """
 
     potential: MLP | ConvexMLP
     strain_scale: float = eqx.field(static=True, default=1.0)
 
     def __call__(self, hidden: Float[Array, " state"], inputs: Float[Array, " component"]) -> Array:
-        """The components of the stress for those of the strain."""
+        """Return the components of the stress for those of the strain."""
         return components(self.stress(tensor(inputs), hidden), inputs.shape[0])
 
     def stress(self, strain: Tensor, hidden: Float[Array, " state"]) -> Tensor:
-        """The stress at a material point."""
+        """Return the stress at a material point."""
         return stress_from_potential(lambda values: self._energy(values, hidden), strain / self.strain_scale)
 
     def energy(self, strain: Tensor, hidden: Float[Array, " state"]) -> Float[Array, ""]:
-        """The potential at a material point."""
+        """Return the potential at a material point."""
         return self.strain_scale * self._energy(invariants(strain / self.strain_scale), hidden)
 
     def _energy(self, values: Array, hidden: Array) -> Array:
@@ -63,15 +63,16 @@ class PotentialStress(eqx.Module):
 
 
 class RatePotentialStress(eqx.Module):
-    """The paper's count of weights needs a potential of all ten joint invariants: its stress depends on the rate, too.
+    """A potential of all ten joint invariants, as the paper's count of weights implies: the stress depends on the rate.
 
-    The derivative by E is taken at fixed rate. Kept as a preset; a potential should not know the rate.
+    The derivative with respect to E is taken at fixed rate. Kept as a preset; a potential should not depend on the
+    rate.
     """
 
     potential: MLP
 
     def stress(self, strain: Tensor, rate: Tensor, hidden: Float[Array, " state"]) -> Tensor:
-        """The stress at a material point; strain and rate are scaled."""
+        """Return the stress at a material point; strain and rate are scaled."""
 
         def energy(values):
             return self.potential(jnp.concatenate([joint_invariants(values, rate), hidden]))[0]
@@ -83,8 +84,8 @@ class RatePotentialStress(eqx.Module):
 class InternalVariableLaw(eqx.Module):
     """The paper's law: `dh/dt = R(I_joint(E, dE/dt), h)`, `S = dW(I(E), h)/dE`, h = 0 at the start.
 
-    A step is Heun's, with the rate `(E_{n+1} - E_n) / dt` at both stages. Scales of strain and rate make the networks'
-    inputs of order one.
+    A step is Heun's, with the rate `(E_{n+1} - E_n) / dt` at both stages. The scales of strain and rate give the
+    networks inputs of order one.
     """
 
     flow: MLP
@@ -101,7 +102,7 @@ class InternalVariableLaw(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "time component"]:
-        """Stresses of one loading; `initial` are the internal variables, zero if not given."""
+        """Return the stresses of one loading; `initial` are the internal variables, zero if not given."""
         del key
         strains = jax.vmap(tensor)(inputs)
         steps = jnp.diff(times)
@@ -115,13 +116,13 @@ class InternalVariableLaw(eqx.Module):
         return at_every_time(lambda e, r, h: components(self.stress(e, h, r), num), strains, rates, hidden)
 
     def start(self, dtype: Any) -> Float[Array, " state"]:
-        """The internal variables of the unstrained material."""
+        """Return the internal variables of the unstrained material."""
         return jnp.zeros(self.num_hidden, dtype)
 
     def advance(
         self, hidden: Float[Array, " state"], strain: Tensor, next_strain: Tensor, dt: Float[Array, ""]
     ) -> Float[Array, " state"]:
-        """The internal variables after a step."""
+        """Return the internal variables after a step."""
         rate = _rate(strain, next_strain, dt) / self.rate_scale
 
         def slope(strain, hidden):
@@ -132,7 +133,7 @@ class InternalVariableLaw(eqx.Module):
         return hidden + 0.5 * dt * (first + second)
 
     def stress(self, strain: Tensor, hidden: Float[Array, " state"], rate: Tensor | None = None) -> Tensor:
-        """The stress at a material point; only the 16-input preset looks at the rate."""
+        """Return the stress at a material point; only the 16-input preset uses the rate."""
         if isinstance(self.observation, PotentialStress):
             return self.observation.stress(strain, hidden)
         rate = jnp.zeros_like(strain) if rate is None else rate / self.rate_scale
@@ -140,7 +141,7 @@ class InternalVariableLaw(eqx.Module):
 
 
 def _rate(strain: Array, next_strain: Array, dt: Array) -> Array:
-    """`dE/dt` in an interval; padding, where time stands still, has none."""
+    """Return `dE/dt` in an interval; zero in the padding, where the time step is zero."""
     return jnp.where(dt > 0.0, next_strain - strain, 0.0) / jnp.where(dt > 0.0, dt, 1.0)
 
 
@@ -150,11 +151,11 @@ class TensorLaw(eqx.Module):
         W = G_0 |P e|^2 + sum_b G_b |P (e - a_b)|^2 + K/2 tr(e)^2 + N(joint invariants of e and s)
         da_b/dt = m_b / (2 G_b tau_b) A^-1 (-dW/da_b),    A = P'P,    s = sum_b G_b (e - a_b) / sum_b G_b
 
-    P is a symmetric 3 x 3 factor on the three normal components: what makes one microstructure stiffer along some axes
-    than another. Shear components, which loadings normal to the faces do not see, take the part of it that is
-    isotropic. The mobilities `m_b = exp(NN(joint invariants))` are positive and A^-1 is positive definite, so the
-    dissipation rate `sum_b (-dW/da_b) . da_b/dt` cannot be negative, whatever the networks say. N has no slope in the
-    unstrained state.
+    P is a symmetric 3 x 3 factor on the three normal components; it describes how one microstructure is stiffer along
+    some axes than another. Shear components, which loadings normal to the faces do not test, get its isotropic part.
+    The mobilities `m_b = exp(NN(joint invariants))` are positive and A^-1 is positive definite, so the dissipation rate
+    `sum_b (-dW/da_b) . da_b/dt` cannot be negative, whatever the networks' weights. N has zero slope in the unstrained
+    state.
 
     Without networks a step is exact for a strain that is linear in time; with them it is of second order.
     """
@@ -175,10 +176,10 @@ class TensorLaw(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "time component"]:
-        """Stresses of one loading that begins with the relaxed material."""
+        """Return the stresses of one loading that begins with the relaxed material."""
         del key, initial
         num = inputs.shape[1]
-        # Logarithmic strains do not depend on any weight: they are computed once, whatever is mapped over.
+        # Logarithmic strains do not depend on the weights, so under `vmap` over weights they are computed once.
         strains = jax.vmap(lambda row: self._vector(tensor(row), num))(inputs)
 
         start = jnp.zeros((self.num_branches, num), inputs.dtype)
@@ -189,30 +190,30 @@ class TensorLaw(eqx.Module):
 
     @property
     def num_branches(self) -> int:
-        """How many internal tensors there are."""
+        """Number of internal tensors."""
         return self.log_times.shape[0]
 
     def start(self, dtype: Any) -> Float[Array, "branch 6"]:
-        """The internal variables of the relaxed, unstrained material."""
+        """Return the internal variables of the relaxed, unstrained material."""
         return jnp.zeros((self.num_branches, 6), dtype)
 
     def advance(
         self, internal: Float[Array, "branch 6"], strain: Tensor, next_strain: Tensor, dt: Float[Array, ""]
     ) -> Float[Array, "branch 6"]:
-        """The internal variables after a step, at a material point."""
+        """Return the internal variables after a step, at a material point."""
         return self._advance(internal, self._vector(strain, 6), self._vector(next_strain, 6), dt)
 
     def stress(self, strain: Tensor, internal: Float[Array, "branch 6"]) -> Tensor:
-        """The stress at a material point."""
+        """Return the stress at a material point."""
         row = components(strain)
         return tensor(self._pull_back(row, self._conjugate(self._vector(strain, 6), internal)))
 
     def energy(self, strain: Tensor, internal: Float[Array, "branch 6"]) -> Float[Array, ""]:
-        """The potential at a material point."""
+        """Return the potential at a material point."""
         return self.strain_scale * self._energy(self._vector(strain, 6), internal)
 
     def dissipation(self, strain: Tensor, internal: Float[Array, "branch 6"]) -> Float[Array, ""]:
-        """The rate at which energy is lost at a material point: never negative."""
+        """Return the rate of energy loss at a material point: never negative."""
         vector = self._vector(strain, 6)
         force = -jax.grad(self._energy, argnums=1)(vector, internal)
         mobility, shift = self._kinetics(vector, internal)
@@ -220,19 +221,19 @@ class TensorLaw(eqx.Module):
         return self.strain_scale * jnp.sum(force * rate)
 
     def _vector(self, strain: Tensor, num: int) -> Float[Array, " component"]:
-        """Logarithmic strain over its scale, as a vector with the tensors' scalar product."""
+        """Return the logarithmic strain over its scale, as a vector with the tensors' scalar product."""
         return _to_vector(log_strain(strain), num) / self.strain_scale
 
     def _pull_back(self, row: Float[Array, " component"], conjugate: Float[Array, " component"]) -> Array:
-        """`S = (de/dE)' T`: the stress conjugate to Green's strain from that of the logarithmic one."""
+        """Return `S = (de/dE)' T`, conjugate to Green's strain, from T, conjugate to the logarithmic strain."""
         num = row.shape[0]
-        # As a matrix, which depends on no weight and is computed once, whatever is mapped over.
+        # As a matrix: it does not depend on the weights, so under `vmap` over weights it is computed once.
         slope = jax.jacfwd(lambda r: _to_vector(log_strain(tensor(r)), num))(row)
-        # The derivative by a shear component is that by two entries of the tensor.
+        # A shear component stands for two entries of the tensor, and the derivative counts both.
         return conjugate @ slope / jnp.asarray(MANDEL[:num] ** 2, row.dtype)
 
     def _factor(self, vectors: Float[Array, "*rows component"]) -> Float[Array, "*rows component"]:
-        """P applied to vectors."""
+        """Apply P to vectors."""
         factor = tensor(self.structure)
         normal = vectors[..., :3] @ factor
         if vectors.shape[-1] == 3:
@@ -249,16 +250,16 @@ class TensorLaw(eqx.Module):
         return energy + self._corrected(strain, self._overall(strain - internal))
 
     def _overall(self, elastic: Float[Array, "branch component"]) -> Float[Array, " component"]:
-        """The elastic strains' mean, weighted with the branches' moduli."""
+        """Return the mean of the elastic strains, weighted by the branch moduli."""
         return jax.nn.softmax(self.log_moduli[1:]) @ elastic
 
     def _joint(self, strain: Array, elastic: Array) -> Float[Array, "10"]:
         return joint_invariants(_to_tensor(strain), _to_tensor(elastic))
 
     def _corrected(self, strain: Array, elastic: Array) -> Array:
-        """The network less its slope by the two traces, which are all that is linear at the unstrained state.
+        """Return the network minus its slope in the two traces, the only invariants linear at the unstrained state.
 
-        To take away its slope by the others, too, would leave a potential without a bound below.
+        Removing the slope in the other invariants as well would leave a potential without a lower bound.
         """
         network = lambda values: self.energy_correction(values)[0]  # noqa: E731  # pyright: ignore[reportOptionalCall]
         slope = jax.grad(network)(jnp.zeros(NUM_JOINT, strain.dtype))
@@ -266,11 +267,11 @@ class TensorLaw(eqx.Module):
         return network(values) - slope[_TRACES] @ values[_TRACES]
 
     def _conjugate(self, strain: Array, internal: Array) -> Array:
-        """T, the stress conjugate to the logarithmic strain, at fixed internal variables."""
+        """Return T, the stress conjugate to the logarithmic strain, at fixed internal variables."""
         return jax.grad(self._energy)(strain, internal)
 
     def _kinetics(self, strain: Array, internal: Array) -> tuple[Array, Array]:
-        """The mobilities m_b, and what the corrected energy adds to the elastic strains' pull."""
+        """Return the mobilities m_b, and what the energy correction adds to the force on the elastic strains."""
         elastic = self._overall(strain - internal)
         mobility = jnp.ones(self.num_branches, strain.dtype)
         if self.mobility is not None:
@@ -281,7 +282,7 @@ class TensorLaw(eqx.Module):
         return mobility, self._solve(pull) / (2.0 * jnp.sum(jnp.exp(self.log_moduli[1:])))
 
     def _solve(self, vector: Array) -> Array:
-        """`A^-1` applied to a vector."""
+        """Apply `A^-1` to a vector."""
         matrix = self._factor(jnp.eye(vector.shape[0], dtype=vector.dtype))
         return jnp.linalg.solve(matrix @ matrix, vector)
 
@@ -294,7 +295,7 @@ class TensorLaw(eqx.Module):
         return self._relax(internal, strain, next_strain, dt, *mean)
 
     def _relax(self, internal: Array, strain: Array, next_strain: Array, dt: Array, mobility: Array, shift: Array):
-        """Exact for constant mobility and shift: with b = e - a, `b' = e' - (b + shift) m / tau`."""
+        """Relax over a step, exact for constant mobility and shift: with b = e - a, `b' = e' - (b + shift) m / tau`."""
         x = (dt * mobility / jnp.exp(self.log_times))[:, None]
         lost = -jnp.expm1(-x)
         gain = jnp.where(x > 1e-6, lost / jnp.where(x > 1e-6, x, 1.0), 1.0 - 0.5 * x)
@@ -313,7 +314,7 @@ def _to_tensor(vector: Array) -> Tensor:
 def hyperelastic_potential(
     layers: tuple[int, ...], activation: str, *, convex: bool, strain_scale: float, key: PRNGKeyArray
 ) -> PotentialStress:
-    """A potential of the three invariants: 3-3-3-1 has 28 weights, also where it is convex in the invariants."""
+    """Build a potential of the three invariants: 3-3-3-1 has 28 weights, convex in the invariants or not."""
     sizes = (3, *layers, 1)
     network = ConvexMLP(sizes, key=key) if convex else MLP(sizes, activation, key=key)
     return PotentialStress(network, strain_scale)
@@ -328,9 +329,9 @@ def internal_variable_law(
     rate_scale: float,
     key: PRNGKeyArray,
 ) -> InternalVariableLaw:
-    """The paper's law. Six internal variables and layers 16-16: a flow of 646 weights and a potential of 449.
+    """Build the paper's law: six internal variables, layers 16-16, a flow of 646 weights and a potential of 449.
 
-    With `rate_potential` the potential sees the 16 inputs that the paper's count of 561 weights needs.
+    With `rate_potential` the potential takes 16 inputs, which gives the paper's count of 561 weights.
     """
     key_flow, key_potential = jax.random.split(key)
     flow = MLP((NUM_JOINT + num_hidden, *layers, num_hidden), "tanh", key=key_flow)
@@ -350,9 +351,9 @@ def tensor_law(
     bulk_ratio: float,
     key: PRNGKeyArray,
 ) -> TensorLaw:
-    """Our law before training: equal moduli, times spread evenly in the logarithm, no anisotropy, silent networks.
+    """Build our law before training: equal moduli, log-spaced times, no anisotropy, networks with zero output.
 
-    `bulk_ratio` is the bulk modulus over the shear modulus: loadings that keep the volume say nothing about it.
+    `bulk_ratio` is the bulk modulus over the shear modulus: isochoric loadings carry no information about it.
     """
     energy = mobility = None
     if correction_layers is not None:

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, and how many numbers a tree of weights holds."""
+"""Multilayer perceptrons, and the number of weights in a tree."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,9 +24,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 class MLP(eqx.Module):
     """A perceptron with layers of the given sizes: `sizes = (3, 3, 3, 1)` is the net 3-3-3-1.
 
-    The activation stands between layers, not after the last. It is stored by name, so that a fitted net can be
+    The activation is applied between layers, not after the last. It is stored by name, so that a fitted net can be
     written to a file without code. With one layer, `sizes = (1, 1)`, the net is the affine map `W x + b`. With `skip`
-    the last layer sees the inputs beside the last features: far from the data such a net goes on as an affine map.
+    the last layer also sees the inputs: far from the data such a net extrapolates as an affine map.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -36,12 +36,12 @@ class MLP(eqx.Module):
     def __init__(self, sizes: Sequence[int], activation: str = "tanh", *, skip: bool = False, key: PRNGKeyArray):
         if len(sizes) < 2 or min(sizes[1:]) < 1:
             raise ValueError(
-                f"a network needs an input size and at least one positive layer size; got {tuple(sizes)}; "
+                f"a network needs an input size and at least one positive layer size; found {tuple(sizes)}; "
                 "give sizes such as (2, 16, 16, 1)"
             )
         if activation not in ACTIVATIONS:
             raise ValueError(
-                f"an activation must be one of {', '.join(sorted(ACTIVATIONS))}; got {activation!r}; choose one of them"
+                f"an activation must be one of {', '.join(sorted(ACTIVATIONS))}; found {activation!r}; choose one"
             )
         keys = jax.random.split(key, len(sizes) - 1)
         widths = list(sizes[:-1])
@@ -53,7 +53,7 @@ class MLP(eqx.Module):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes the net was made with."""
+        """The layer sizes, from input to output."""
         return (int(self.layers[0].in_features), *(int(layer.out_features) for layer in self.layers))
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
@@ -68,7 +68,8 @@ class MLP(eqx.Module):
 class ConvexMLP(eqx.Module):
     """A perceptron that is convex in its inputs: softplus activations, and positive weights after the first layer.
 
-    The stored weights of those layers are free; their softplus is used. As many numbers as the plain net has.
+    The stored weights of those layers are unconstrained; their softplus is used. The count equals that of the plain
+    net.
     """
 
     layers: tuple[eqx.nn.Linear, ...]
@@ -80,18 +81,18 @@ class ConvexMLP(eqx.Module):
         """Evaluate at one point; batch with `jax.vmap`."""
         features = self.layers[0](x)
         for layer in self.layers[1:]:
-            assert layer.bias is not None  # an eqx.nn.Linear may be made without
+            assert layer.bias is not None  # eqx.nn.Linear allows None
             features = jax.nn.softplus(layer.weight) @ jax.nn.softplus(features) + layer.bias
         return features
 
 
 def scale_last_layer(network: MLP, factor: float) -> MLP:
-    """The same net with its last layer's weights and bias multiplied by `factor` (0: the net starts as zero)."""
+    """Return the net with its last layer's weights and bias multiplied by `factor` (0: the net starts as zero)."""
     return eqx.tree_at(
         lambda n: (n.layers[-1].weight, n.layers[-1].bias), network, replace_fn=lambda leaf: factor * leaf
     )
 
 
 def num_parameters(tree: PyTree) -> int:
-    """How many real numbers the arrays of a tree hold."""
+    """Return the number of real numbers in the arrays of a tree."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))

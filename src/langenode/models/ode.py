@@ -1,9 +1,9 @@
-"""NeuralODE: a hidden state that evolves, and what is observed of it.
+"""NeuralODE: a hidden state that evolves, and an observation of it.
 
     dh/dt = R(h, x(t); w_R),    y = Z(h, x(t); w_Z)                                    (paper, section 3, "Data model")
 
-Either part may be absent: without dynamics the model is a map from inputs to outputs, without an observation the
-hidden state itself is seen. R and Z are any callables of `(hidden, inputs)`: networks, or plain JAX code of the user's.
+Either part may be absent: without dynamics the model maps inputs to outputs; without an observation the hidden state
+itself is observed. R and Z are any callables of `(hidden, inputs)`: networks, or a user's own JAX code.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ Part = Callable[[Array, Array], Array]
 
 
 class OnConcatenation(eqx.Module):
-    """A network of the hidden state and the inputs, put one behind the other."""
+    """A network of the hidden state and the inputs, concatenated."""
 
     network: MLP
 
@@ -32,10 +32,10 @@ class OnConcatenation(eqx.Module):
 
 
 class Heun(eqx.Module):
-    """Heun's predictor-corrector on the data's own times, each interval cut into `substeps`.
+    """Heun's predictor-corrector method on the data's own times, each interval divided into `substeps`.
 
-    `input_rule="trapezoid"` takes x_n at the first stage and x_{n+1} at the second: second order also where the input
-    varies. `"paper"` takes x_{n+1} at both, as the paper prints it: first order for a varying input. Within an interval
+    `input_rule="trapezoid"` takes x_n at the first stage and x_{n+1} at the second: second order also for a varying
+    input. `"paper"` takes x_{n+1} at both, as printed in the paper: first order for a varying input. Within an interval
     inputs are linear in time.
     """
 
@@ -44,9 +44,9 @@ class Heun(eqx.Module):
 
     def __check_init__(self):
         if self.substeps < 1:
-            raise ValueError(f"substeps must be at least 1; got {self.substeps}; use 1 for a step an interval")
+            raise ValueError(f"substeps must be at least 1; found {self.substeps}; use 1 to step once per interval")
         if self.input_rule not in ("trapezoid", "paper"):
-            raise ValueError(f"input_rule must be 'trapezoid' or 'paper'; got {self.input_rule!r}; choose one of them")
+            raise ValueError(f"input_rule must be 'trapezoid' or 'paper'; found {self.input_rule!r}; choose one")
 
     def __call__(
         self,
@@ -55,7 +55,7 @@ class Heun(eqx.Module):
         times: Float[Array, " time"],
         inputs: Float[Array, "time in"],
     ) -> Float[Array, "time state"]:
-        """The hidden state at the given times."""
+        """Return the hidden state at the given times."""
         fractions = jnp.arange(self.substeps) / self.substeps
 
         def interval(hidden, ends):
@@ -94,18 +94,18 @@ class Adaptive(eqx.Module):
         times: Float[Array, " time"],
         inputs: Float[Array, "time in"],
     ) -> Float[Array, "time state"]:
-        """The hidden state at the given times."""
-        import diffrax  # half of what importing langenode would cost, and seldom needed
+        """Return the hidden state at the given times."""
+        import diffrax  # slow to import (half of langenode's import time) and seldom needed
 
         def rate(t, hidden, _):
-            # Interpolated by hand: padding repeats the last time, which an interpolation object would refuse.
+            # Interpolated by hand: padding repeats the last time, which diffrax's interpolations reject.
             x = jax.vmap(lambda column: jnp.interp(t, times, column), in_axes=1)(inputs)
             return dynamics(hidden, x)
 
         solver = diffrax.Kvaerno5() if self.stiff else diffrax.Tsit5()
         controller = diffrax.PIDController(rtol=self.rtol, atol=self.atol)
         if inputs.shape[1] > 0:
-            # The input has a kink at every time. A step over one is wasted or wrong: end a step there.
+            # The input has a kink at every time; a step across it would be rejected or inaccurate, so steps end there.
             controller = diffrax.ClipStepSizeController(controller, step_ts=times)
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(rate),
@@ -117,7 +117,7 @@ class Adaptive(eqx.Module):
             saveat=diffrax.SaveAt(ts=times),
             stepsize_controller=controller,
             max_steps=self.max_steps,
-            # A diverging replica gives non-finite outputs, which training skips and counts, not an exception.
+            # A diverging sample gives non-finite outputs, which training skips and counts, instead of an exception.
             throw=False,
         )
         assert solution.ys is not None
@@ -125,7 +125,7 @@ class Adaptive(eqx.Module):
 
 
 def make_solver(kind: Literal["heun", "adaptive", "stiff"], substeps: int, input_rule: InputRule) -> Heun | Adaptive:
-    """The integrator of a name."""
+    """Return the integrator of this name."""
     return Heun(substeps, input_rule) if kind == "heun" else Adaptive(stiff=kind == "stiff")
 
 
@@ -136,8 +136,8 @@ class NeuralODE(eqx.Module):
 
     - `dynamics`: `(hidden, inputs) -> rate`, or None for a model without hidden state.
     - `observation`: `(hidden, inputs) -> outputs`, or None to observe the hidden state itself.
-    - `initial`: the trainable start, shape `(state,)`, or None: then the start is what the call is given, else zero.
-    - `start`: `(known start, first inputs) -> hidden`, where what the call is given is not the hidden state itself.
+    - `initial`: the trainable start, shape `(state,)`; if None, the start is the one passed to the call, else zero.
+    - `start`: `(known start, first inputs) -> hidden`, for calls whose `initial` is not the hidden state itself.
     - `log_noise`: log of the noise's standard deviation per output, a weight like any other, where it is inferred.
     """
 
@@ -170,14 +170,14 @@ class NeuralODE(eqx.Module):
 
     def __check_init__(self):
         if self.dynamics is None and self.observation is None:
-            raise ValueError("a model needs dynamics, an observation or both; got neither; give at least one")
+            raise ValueError("a model needs dynamics, an observation or both; found neither; give at least one")
         if (self.dynamics is None) != (self.num_hidden == 0):
             raise ValueError(
-                "num_hidden must be 0 exactly where there are no dynamics; got "
+                "num_hidden must be 0 exactly where there are no dynamics; found "
                 f"num_hidden={self.num_hidden} with dynamics={self.dynamics!r}; make them agree"
             )
         if self.start is not None and self.initial is not None:
-            raise ValueError("a start is trainable or computed from what is known; got both; drop `initial` or `start`")
+            raise ValueError("a start is trainable or computed from what is known; found both; drop one")
 
     def __call__(
         self,
@@ -187,7 +187,7 @@ class NeuralODE(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "time out"]:
-        """Outputs of one trajectory. `key` is for models with a stochastic hidden state; this one ignores it."""
+        """Return the outputs of one trajectory. `key` is for models with a stochastic hidden state and ignored here."""
         del key
         hidden = self.hidden(times, inputs, initial)
         if self.observation is None:
@@ -200,7 +200,7 @@ class NeuralODE(eqx.Module):
         inputs: Float[Array, "time in"],
         initial: Float[Array, " known"] | None = None,
     ) -> Float[Array, "time state"]:
-        """The hidden state at the given times."""
+        """Return the hidden state at the given times."""
         if self.dynamics is None:
             return jnp.zeros((times.shape[0], 0), times.dtype)
         if self.initial is not None:
@@ -227,11 +227,11 @@ def neural_ode(
     solver: Heun | Adaptive | None = None,
     key: PRNGKeyArray,
 ) -> NeuralODE:
-    """A `NeuralODE` of two networks with the given hidden layers; `observation_layers=None` observes the state."""
+    """Build a `NeuralODE` of two networks with these hidden layers; `observation_layers=None` observes the state."""
     if observation_layers is None and num_outputs != num_hidden:
         raise ValueError(
             "without an observation network the hidden state is the output, so their sizes must be equal; "
-            f"got {num_hidden} and {num_outputs}; give observation_layers or change num_hidden"
+            f"found {num_hidden} and {num_outputs}; give observation_layers or change num_hidden"
         )
     key_dynamics, key_observation = jax.random.split(key)
     dynamics = observation = None

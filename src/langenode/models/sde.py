@@ -1,9 +1,9 @@
-"""NeuralSDE: a hidden state that also jitters, for processes with noise of their own.
+"""NeuralSDE: a hidden state driven by noise, for processes with intrinsic noise.
 
     dh = R(h, x(t)) dt + g(h, x(t)) dB,    y = h
 
-The diffusion g is positive. Where the state itself is seen, without further noise, a step from one reading to the next
-has a known density: the transition likelihood, from which drift and diffusion are learned first.
+The diffusion g is positive. Where the state is observed without further noise, a step from one reading to the next has
+a known density: the transition likelihood, from which drift and diffusion are learned first.
 """
 
 from typing import ClassVar
@@ -16,7 +16,7 @@ from langenode._types import Array, Bool, Float, PRNGKeyArray
 from langenode.models.networks import MLP
 from langenode.models.ode import Part
 
-# In scaled units: a diffusion that vanished would make the transition density infinite.
+# In scaled units: a vanishing diffusion would make the transition density infinite.
 SMALLEST_DIFFUSION = 1e-3
 
 
@@ -31,12 +31,12 @@ class PositiveOnConcatenation(eqx.Module):
 
 
 class NeuralSDE(eqx.Module):
-    """A process whose whole state is seen and driven by noise, one Euler-Maruyama step an interval of the data.
+    """A process whose whole state is observed and driven by noise, with one Euler-Maruyama step per data interval.
 
     **Arguments:**
 
     - `dynamics`: `(hidden, inputs) -> rate`.
-    - `diffusion`: `(hidden, inputs) -> positive numbers`, a standard deviation per root of time, a component each.
+    - `diffusion`: `(hidden, inputs) -> positive numbers`, per component a standard deviation per square root of time.
     """
 
     is_random: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class NeuralSDE(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "time state"]:
-        """One trajectory; without a key the one without noise."""
+        """Return one trajectory; without a key, the trajectory without noise."""
         steps = jnp.diff(times)
         noise = jnp.zeros((len(steps), initial.shape[0]), initial.dtype)
         if key is not None:
@@ -74,7 +74,7 @@ class NeuralSDE(eqx.Module):
         outputs: Float[Array, "time out"],
         mask: Bool[Array, "time out"],
     ) -> Float[Array, ""]:
-        """Mean log density of a reading given the one before, over the steps between complete ones."""
+        """Return the mean log density of a reading given the previous one, over steps between complete readings."""
         complete = mask.all(-1)
         steps = jnp.diff(times)
         used = complete[1:] & complete[:-1] & (steps > 0.0)
@@ -85,7 +85,7 @@ class NeuralSDE(eqx.Module):
         return jnp.where(used, density, 0.0).sum() / jnp.maximum(used.sum(), 1)
 
     def _transition(self, hidden: Array, inputs: Array, dt: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation of the state after one step."""
+        """Return mean and standard deviation of the state after one step."""
         return hidden + dt * self.dynamics(hidden, inputs), jnp.sqrt(dt) * self.diffusion(hidden, inputs)
 
 

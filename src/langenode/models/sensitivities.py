@@ -1,14 +1,14 @@
-"""Derivatives of trajectories by many weights: forwards through time, backwards within a step.
+"""Derivatives of trajectories with respect to many weights: forward in time, reverse mode within a step.
 
-A Jacobian by p weights costs p tangents through every network, or a backward pass for every output. But a step of a
-state of n numbers has n rows only, which n backward passes give, and then the state's sensitivities S to the weights
-obey
+A Jacobian with respect to p weights costs p tangents through every network, or a backward pass for every output. A step
+of a state of n numbers, however, has only n rows, which n backward passes give; the state's sensitivities S to the
+weights then obey
 
     S' = A S + B,    A = d step / d state,    B = d step / d weights
 
-So `Forwards(function)` is a function with the same values, whose Jacobian is taken in this way in all that `evolve` and
-`at_every_time` run. It pays where states and outputs are fewer than weights. For the gradient of one number a backward
-pass through everything is cheaper: training does without.
+`Forwards(function)` has the same values as `function`; its Jacobian is computed in this way in everything that `evolve`
+and `at_every_time` run. This pays where states and outputs are fewer than weights. For the gradient of a single number
+one backward pass through everything is cheaper, so training does not use it.
 """
 
 from collections.abc import Callable
@@ -22,17 +22,17 @@ from jax.flatten_util import ravel_pytree
 
 from langenode._types import Array, Float
 
-# Set while a `Forwards` is traced and no longer, so that no compiled program depends on when it was made.
+# Set only while a `Forwards` is traced, so that no compiled program depends on when it was made.
 _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
 
 
 class Forwards(eqx.Module):
-    """A function whose Jacobian is wanted: its trajectories carry their sensitivities along."""
+    """A function to be differentiated: its trajectories carry their sensitivities forward in time."""
 
     function: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
-        """The function's value."""
+        """Return the function's value."""
         token = _is_forwards.set(True)
         try:
             return self.function(*arguments)
@@ -41,7 +41,7 @@ class Forwards(eqx.Module):
 
 
 def evolve(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Float[Array, "step ..."]:
-    """The states that follow `start`: `state = step(state, row)` for each row of `drive`."""
+    """Return the states that follow `start`: `state = step(state, row)` for each row of `drive`."""
     if not _is_forwards.get():
         return _scan(step, start, drive)
     plain, weights = _opened(step, start, jax.tree.map(lambda leaf: leaf[0], drive))
@@ -49,7 +49,7 @@ def evolve(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Flo
 
 
 def at_every_time(function: Callable[..., Array], *rows: Array) -> Float[Array, "time ..."]:
-    """`function` at every row: `jax.vmap`, but for how it is differentiated."""
+    """Return `function` at every row: `jax.vmap`, with a derivative rule of its own."""
     if not _is_forwards.get():
         return jax.vmap(function)(*rows)
     plain, weights = _opened(function, *(row[0] for row in rows))
@@ -57,8 +57,8 @@ def at_every_time(function: Callable[..., Array], *rows: Array) -> Float[Array, 
 
 
 def _opened(function: Callable[..., Array], *arguments: Any) -> tuple[Callable[..., Array], list[Array]]:
-    """A function of its arguments and of the weights that it held; and these weights."""
-    # In a lambda, since a module with weights cannot be hashed.
+    """Return the function with the weights it holds as explicit arguments, and these weights."""
+    # A lambda, because a module with weights cannot be hashed.
     return jax.closure_convert(lambda *arguments: function(*arguments), *arguments)
 
 
@@ -79,7 +79,7 @@ def _evolve(weights: list[Array], start: Array, drive: Any, *, step: Callable[..
 def _evolve_forwards(primals: Any, tangents: Any, *, step: Callable[..., Array]) -> tuple[Array, Array]:
     start, drive = primals[1:]
     moving = _Moving.of(primals[:2], tangents[:2])
-    if jax.tree.leaves(tangents[2]):  # the drive moves, too
+    if jax.tree.leaves(tangents[2]):  # the drive has a tangent too
         return eqx.filter_jvp(lambda w, h, d: _scan(lambda h, row: step(h, row, *w), h, d), primals, tangents)
 
     def advance(carry, row):
@@ -118,7 +118,7 @@ def _at_forwards(primals: Any, tangents: Any, *, function: Callable[..., Array])
 
 
 class _Moving(NamedTuple):
-    """The numbers that have a tangent as one vector, this tangent, and the way back to all numbers."""
+    """The numbers that have a tangent as one vector, this tangent, and the map back to all numbers."""
 
     flat: Float[Array, " moving"]
     direction: Float[Array, " moving"]
@@ -126,7 +126,7 @@ class _Moving(NamedTuple):
 
     @classmethod
     def of(cls, primals: Any, tangents: Any) -> "_Moving":
-        """Of arguments of which some have no tangent (None)."""
+        """Collect arguments of which some have no tangent (None)."""
         is_moving = jax.tree.map(lambda leaf: leaf is not None, tangents, is_leaf=lambda leaf: leaf is None)
         moving, fixed = eqx.partition(primals, is_moving)
         flat, unravel = ravel_pytree(moving)

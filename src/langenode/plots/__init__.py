@@ -1,6 +1,6 @@
 """Arrays to Matplotlib figures.
 
-Belongs here: what a figure looks like. Does not belong here: computing a metric; densities are smoothed for the eye
+Belongs here: what a figure looks like. Does not belong here: computing a metric; densities are smoothed for display
 only.
 """
 

@@ -1,4 +1,4 @@
-"""Figures that any demonstration may use."""
+"""Figures shared by all demonstrations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Okabe and Ito's colours, which survive most colour blindness; data are black, ours blue, the other method vermilion.
+# The colours of Okabe and Ito, safe for most colour blindness: data black, our method blue, the other vermilion.
 DATA, OURS, OTHER, EXTRA = "#000000", "#0072B2", "#D55E00", "#009E73"
 
 
 class AnalyticLaw(NamedTuple):
-    """A known law of two weights: its moments and its density, a function of points (n, 2)."""
+    """The exact law of two weights: its moments and its density, a function of points (n, 2)."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -20,7 +20,7 @@ class AnalyticLaw(NamedTuple):
 
 
 def new_figure(columns: int, rows: int, *, width: float = 4.0, height: float = 3.2, **options: Any) -> Any:
-    """A figure and its axes, made without pyplot so that no global state or display is touched."""
+    """Return a figure and its axes, made without pyplot so that no global state or display is touched."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -30,9 +30,9 @@ def new_figure(columns: int, rows: int, *, width: float = 4.0, height: float = 3
 
 
 def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """A Gaussian kernel estimate with Silverman's width: quick and good enough to look at."""
+    """Return a Gaussian kernel estimate with Silverman's width: fast and good enough for display."""
     ordered, quarter = np.sort(values), max(1, len(values) // 4)
-    # The shortest quarter tells the width of the narrowest mode, which the whole spread would smear.
+    # The shortest quarter of the data gives the width of the narrowest mode, which the overall spread would smear.
     narrowest = np.min(ordered[quarter:] - ordered[:-quarter]) / 0.637
     spread = (
         min(values.std(), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.34, narrowest) or values.std()
@@ -43,7 +43,7 @@ def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def density_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str) -> Any:
-    """Density of trajectories over time, one panel a set, with its mean; one colour scale, normed at each time."""
+    """Plot the density of trajectories over time with the mean, one panel per set, normalised at each time."""
     figure, axes = new_figure(len(panels), 1, sharex=True, sharey=True)
     everything = np.concatenate([values.ravel() for values in panels.values()])
     low, high = np.quantile(everything, [0.0005, 0.9995])
@@ -60,9 +60,9 @@ def density_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabe
 
 
 def trajectory_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str) -> Any:
-    """Sixty trajectories of every set above, the density of all of them below, on common axes."""
+    """Plot sixty trajectories of every set above and the density of all of them below, on common axes."""
     figure, axes = new_figure(len(panels), 2, height=2.6, sharex=True, sharey=True)
-    # The first set, the data, has its range and a third more: a fit that goes far beyond would hide all others.
+    # The range of the data (the first set) and a third more: a fit far outside would otherwise hide all others.
     low, high = np.quantile(next(iter(panels.values())), [0.0005, 0.9995])
     grid = np.linspace(low - 0.3 * (high - low), high + 0.3 * (high - low), 240)
     image = None
@@ -88,7 +88,7 @@ def _density_over_time(axis: Any, times: np.ndarray, values: np.ndarray, grid: n
 
 
 def end_density(counts: np.ndarray, probabilities: np.ndarray, panels: Mapping[str, np.ndarray], *, xlabel: str) -> Any:
-    """An exact law of counts, and histograms of samples: every set on the exact law, in a panel of its own."""
+    """Plot the exact law of counts with a histogram of each set of samples, one panel per set."""
     figure, axes = new_figure(len(panels), 1, sharex=True, sharey=True)
     inside = counts[np.flatnonzero(probabilities > 1e-6 * probabilities.max())[[0, -1]]]
     edges = np.linspace(inside[0], inside[1], 61)
@@ -104,7 +104,7 @@ def end_density(counts: np.ndarray, probabilities: np.ndarray, panels: Mapping[s
 
 
 def distance_curves(times: np.ndarray, curves: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str) -> Any:
-    """A distance over time, one curve a set; the data first, in black."""
+    """Plot a distance over time, one curve per set; the data first, in black."""
     figure, axes = new_figure(1, 1, width=5.0)
     for (name, curve), colour in zip(curves.items(), (DATA, OURS, OTHER, EXTRA), strict=False):
         axes[0, 0].plot(times, curve, color=colour, label=name)
@@ -115,7 +115,7 @@ def distance_curves(times: np.ndarray, curves: Mapping[str, np.ndarray], *, xlab
 
 
 def dependence(matrix: np.ndarray, independence: float) -> Any:
-    """A matrix of distance correlations, and the histogram of its pairs with the level of independent weights."""
+    """Plot a matrix of distance correlations, and the histogram of its pairs with the level of independent weights."""
     figure, axes = new_figure(2, 1)
     image = axes[0, 0].imshow(matrix, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
     axes[0, 0].set(xlabel="weight", ylabel="weight")
@@ -138,7 +138,7 @@ def weight_densities(
     other_label: str = "",
     law: AnalyticLaw | None = None,
 ) -> Any:
-    """1-D densities on the diagonal, 2-D below (ours) and above (the other method), with first principal vectors."""
+    """Plot 1-D densities on the diagonal, 2-D below (ours) and above (the other method), with principal vectors."""
     figure, axes = new_figure(2, 2, width=3.8, height=3.4)
     sets = [(ours, label, OURS)] + ([(other, other_label, OTHER)] if other is not None else [])
     limits = _common_limits([points for points, _, _ in sets] + [drawn])
@@ -146,7 +146,7 @@ def weight_densities(
         _marginal(axes[i, i], i, sets, drawn, names, limits, law)
     _joint(axes[1, 0], ours, label, OURS, names, limits, law)
     if other is not None:
-        # Above the diagonal the axes are those of the lower panel, so that the two clouds can be compared by eye.
+        # The upper panel has the axes of the lower one, so that the two clouds can be compared by eye.
         _joint(axes[0, 1], other, other_label, OTHER, names, limits, law)
     else:
         _joint(axes[0, 1], drawn, "drawn by the generator", EXTRA, names, limits, law)
@@ -174,7 +174,7 @@ def _marginal(axis: Any, i: int, sets: Any, drawn: np.ndarray, names: Any, limit
 
 
 def _analytic_marginal(law: AnalyticLaw, i: int, grid: np.ndarray) -> np.ndarray:
-    """The marginal by summing the joint density over the other weight."""
+    """Return the marginal, by summing the joint density over the other weight."""
     other = 1 - i
     across = np.linspace(law.mean[other] - 6 * law.std[other], law.mean[other] + 6 * law.std[other], 300)
     points = np.empty((len(grid), len(across), 2))
@@ -207,7 +207,7 @@ def _principal_vector(axis: Any, mean: np.ndarray, covariance: np.ndarray, colou
 
 
 def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, floor: float) -> Any:
-    """W1 against time for a sequence of updates, and its mean against the update."""
+    """Plot W1 over time for a sequence of updates, and its mean against the update."""
     figure, axes = new_figure(2, 1)
     import matplotlib as mpl
 
@@ -226,7 +226,7 @@ def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, 
 
 
 def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str], point: np.ndarray) -> Any:
-    """Weight trajectories in pseudo-time, one panel a weight; `paths` is (run, knot, weight)."""
+    """Plot weight trajectories in pseudo-time, one panel per weight; `paths` is (run, knot, weight)."""
     figure, axes = new_figure(len(names), 1, width=3.6)
     thin = slice(None, None, max(1, len(grid) // 2000))
     for i, (axis, name) in enumerate(zip(axes[0], names, strict=True)):
@@ -241,7 +241,7 @@ def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str], poin
 
 
 def loss_history(history: Mapping[str, np.ndarray]) -> Any:
-    """Loss and KL over the updates, with their running means."""
+    """Plot loss and KL over the updates, with their running means."""
     figure, axes = new_figure(2, 1)
     updates = np.arange(1, len(history["loss"]) + 1)
     width = max(1, len(updates) // 25)
@@ -250,7 +250,7 @@ def loss_history(history: Mapping[str, np.ndarray]) -> Any:
         smooth = np.convolve(history[name], np.ones(width) / width, mode="valid")
         axis.plot(updates[width - 1 :], smooth, color=colour, lw=1.6, label=f"mean of {width}")
     finite = history["loss"][np.isfinite(history["loss"])]
-    if len(finite) > 20:  # the first updates would flatten everything after them
+    if len(finite) > 20:  # the first updates would compress the rest of the curve
         low, high = finite.min(), np.quantile(finite, 0.97)
         axes[0, 0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     for axis, name in zip(axes[0], ("loss", "path KL (nats)"), strict=True):
@@ -270,12 +270,12 @@ class BandPanel(NamedTuple):
 
 
 def prediction_bands(panels: Sequence[BandPanel], *, time_label: str, output_labels: Sequence[str]) -> Any:
-    """90 % bands of the model (dark) and of observations (light) with the data; a row an output, a column a panel."""
+    """Plot 90 % bands of the model (dark) and of observations (light) with the data; row: output, column: panel."""
     figure, axes = new_figure(len(panels), len(output_labels), width=3.8, height=2.6, sharex="col", sharey="row")
     for k, label in enumerate(output_labels):
         for axis, panel in zip(axes[k], panels, strict=True):
-            _band(axis, panel.times, panel.observable[..., k], 0.22, "90 % of observations")
-            _band(axis, panel.times, panel.model[..., k], 0.5, "90 % of the model")
+            _band(axis, panel.times, panel.observable[..., k], 0.22, "90 % band of observations")
+            _band(axis, panel.times, panel.model[..., k], 0.5, "90 % band of the model")
             axis.plot(panel.times, panel.model[..., k].mean(0), color=OURS, lw=1.2, label="mean")
             seen = [member for member in panel.data[:20, :, k] if np.isfinite(member).any()]
             for number, member in enumerate(seen):
@@ -296,7 +296,7 @@ def _band(axis: Any, times: np.ndarray, samples: np.ndarray, alpha: float, label
 
 
 def _short(text: str, longest: int = 40) -> str:
-    """Names come from users' files; Matplotlib would read a dollar sign as the start of a formula."""
+    """Shorten and escape a user's name: Matplotlib reads a dollar sign as the start of a formula."""
     text = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return text.replace("$", r"\$")
 
@@ -312,7 +312,7 @@ class ParityPanel(NamedTuple):
 
 
 def parity(panels: Sequence[ParityPanel], *, most: int = 2000) -> Any:
-    """Predicted against observed, a panel an output, at most `most` points each."""
+    """Plot predicted against observed, one panel per output, at most `most` points each."""
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure, axes = new_figure(columns, rows, width=3.6, height=3.4)
@@ -332,7 +332,7 @@ def parity(panels: Sequence[ParityPanel], *, most: int = 2000) -> Any:
 
 
 def calibration(levels: np.ndarray, inside: np.ndarray) -> Any:
-    """Observed against nominal coverage, both in percent."""
+    """Plot observed against nominal coverage, both in percent."""
     figure, axes = new_figure(1, 1, width=3.8, height=3.6)
     axis = axes[0, 0]
     axis.plot([0, 100], [0, 100], color=DATA, lw=0.8, ls="--", label="calibrated")
@@ -347,9 +347,10 @@ def calibration(levels: np.ndarray, inside: np.ndarray) -> Any:
 def sweep_lines(
     values: Sequence[Any], lines: Mapping[str, np.ndarray], *, xlabel: str, ylabel: str, legend: str = ""
 ) -> Any:
-    """A number against a setting, a line a label: medians over the seeds, every seed, and from least to greatest.
+    """Plot a number against a setting, one line per label: medians over the seeds, every seed, and the range.
 
-    Lines are (value, seed), NaN where there is none. Values that are not all numbers stand in the order given.
+    Lines are (value, seed), NaN where a value is missing. Values that are not all numbers are placed in the given
+    order.
     """
     figure, axes = new_figure(1, 1, width=6.4, height=4.2)
     axis = axes[0, 0]
@@ -364,7 +365,7 @@ def sweep_lines(
             axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
             axis.plot(np.repeat(x, y.shape[1]), y.ravel(), ls="", marker=marker, ms=3, color=colour, alpha=0.6)
     if any(found.shape[1] > 1 for found in lines.values()):
-        axis.set_title("lines: medians over seeds; bands: least to greatest", fontsize=9)
+        axis.set_title("lines: medians over seeds; bands: minimum to maximum", fontsize=9)
     axis.set(xlabel=_short(xlabel), ylabel=_short(ylabel, 60))
     if legend:
         axis.legend(title=_short(legend), frameon=False, fontsize=8, title_fontsize=8)
@@ -372,7 +373,7 @@ def sweep_lines(
 
 
 def _places(axis: Any, values: Sequence[Any]) -> np.ndarray:
-    """Where values stand on the x axis, which gets its scale (by powers for more than 8-fold values) and ticks."""
+    """Return the positions of values on the x axis; set its scale (logarithmic beyond an 8-fold range) and ticks."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         names = [value if isinstance(value, str) else str(value) for value in values]
         axis.set_xticks(range(len(names)), [_short(name, 16) for name in names])
@@ -387,7 +388,7 @@ def _places(axis: Any, values: Sequence[Any]) -> np.ndarray:
 
 
 def _colours(num: int) -> list[Any]:
-    """Okabe and Ito's for a few lines, an ordered map for many."""
+    """Return the colours of Okabe and Ito for a few lines, an ordered colour map for many."""
     import matplotlib as mpl
 
     few = [OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", "#56B4E9", DATA]

@@ -11,7 +11,7 @@ COMPONENTS = (OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def sphere_cubes(cubes: Mapping[str, tuple[np.ndarray, float]]) -> Any:
-    """Unit cubes with spheres, given by centres (sphere, 3) and a radius; what leaves a face comes in at the other."""
+    """Plot periodic unit cubes with spheres, given by centres (sphere, 3) and a radius."""
     figure, axes = new_figure(len(cubes), 1, width=3.0, height=3.0, subplot_kw={"projection": "3d"})
     for axis, (name, (centres, radius)) in zip(axes[0], cubes.items(), strict=True):
         for centre in _images(centres, radius):
@@ -25,7 +25,7 @@ def sphere_cubes(cubes: Mapping[str, tuple[np.ndarray, float]]) -> Any:
 
 
 def _images(centres: np.ndarray, radius: float) -> np.ndarray:
-    """The centres and those periodic images of them whose spheres reach into the cube."""
+    """Return the centres and those of their periodic images whose spheres reach into the cube."""
     shifts = np.stack(np.meshgrid(*[[-1.0, 0.0, 1.0]] * 3), axis=-1).reshape(-1, 3)
     images = (centres[:, None] + shifts).reshape(-1, 3)
     outside = np.maximum(np.maximum(-images, images - 1.0), 0.0)
@@ -33,7 +33,7 @@ def _images(centres: np.ndarray, radius: float) -> np.ndarray:
 
 
 def _sphere(centre: np.ndarray, radius: float) -> np.ndarray:
-    """Points of a sphere's surface, those outside of the cube left out."""
+    """Return points of a sphere's surface, without those outside the cube."""
     u, v = np.meshgrid(np.linspace(0.0, 2.0 * np.pi, 49), np.linspace(0.0, np.pi, 25))
     direction = np.stack([np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v)])
     points = centre[:, None, None] + radius * direction
@@ -42,7 +42,7 @@ def _sphere(centre: np.ndarray, radius: float) -> np.ndarray:
 
 
 def _draw_caps(axis: Any, centre: np.ndarray, radius: float) -> None:
-    """The discs in which a sphere meets the cube's faces: without them it would look hollow."""
+    """Draw the discs in which a sphere meets the cube's faces: without them it would look hollow."""
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     angle = np.linspace(0.0, 2.0 * np.pi, 97)
@@ -78,9 +78,9 @@ class SpreadPanel(NamedTuple):
 
 
 def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool, most: int = 1500) -> Any:
-    """Predicted against observed means with a standard deviation each way; an inset shows the region near zero.
+    """Plot predicted against observed means with one standard deviation; an inset shows the region near zero.
 
-    Below, where predictions have a spread, predicted against observed standard deviations.
+    Below, where predictions have a spread: predicted against observed standard deviations.
     """
     has_spread = any(panel.predicted_std is not None for panel in panels.values())
     figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey="row")
@@ -146,9 +146,9 @@ class SpreadPath(NamedTuple):
 
 
 def spread_paths(panels: Sequence[SpreadPath], names: Sequence[str], *, time_label: str, output_label: str) -> Any:
-    """Mean and spread over time, a colour a component, the predictions dashed with a grey spread.
+    """Plot mean and spread over time, one colour per component; predictions are dashed with a grey spread.
 
-    Below, where predictions have a spread, the two standard deviations alone.
+    Below, where predictions have a spread: the two standard deviations alone.
     """
     has_spread = panels[0].predicted_std is not None
     figure, axes = new_figure(len(panels), 1 + has_spread, width=4.2, height=3.0 if has_spread else 3.6, sharex="col")
@@ -188,7 +188,7 @@ def _shade(axis: Any, times: np.ndarray, mean: np.ndarray, std: np.ndarray, opti
 
 
 def group_dependence(matrices: Mapping[str, tuple[np.ndarray, float]]) -> Any:
-    """Distance correlations within each group of weights, and histograms with the level of independent weights."""
+    """Plot distance correlations in each group of weights, and histograms with the level of independent weights."""
     figure, axes = new_figure(len(matrices) + 1, 1)
     image, last = None, axes[0, -1]
     for axis, (name, (matrix, independence)), colour in zip(axes[0], matrices.items(), COMPONENTS, strict=False):

@@ -1,4 +1,4 @@
-"""Figures of many methods beside each other."""
+"""Figures that compare methods."""
 
 from collections.abc import Mapping
 from itertools import cycle
@@ -9,7 +9,7 @@ import numpy as np
 from langenode.plots.general import DATA, OTHER, OURS, new_figure
 
 COLUMNS = 5
-# A band that is wider than this many of the reference's is cut, lest it flatten the others.
+# A band wider than this multiple of the reference's is clipped, so that it does not compress the others.
 MOST_BANDS = 3.0
 
 
@@ -22,9 +22,9 @@ def method_bands(
     name: str,
     ylabel: str,
 ) -> Any:
-    """Readings with the mean of the reference; then for each set of samples, `(sample, time)`, the 90 % band and mean.
+    """Plot readings with the reference mean, then for each set of samples, `(sample, time)`, its 90 % band and mean.
 
-    Bands are narrow beside what they follow, so all but the first panel have the reference's mean taken off.
+    Bands are narrow compared with the signal, so the reference mean is subtracted in all but the first panel.
     """
     columns = min(COLUMNS, len(panels) + 1)
     rows = -(-(len(panels) + 1) // columns)
@@ -39,9 +39,9 @@ def method_bands(
     first.set_title("a held-out trajectory", fontsize=8)
     first.set_ylabel(_plain(ylabel), fontsize=8)
     for axis, (title, samples) in zip(others, panels.items(), strict=False):
-        axis.fill_between(times, *bands[title], color=OURS, alpha=0.4, lw=0, label="90 % of the model")
+        axis.fill_between(times, *bands[title], color=OURS, alpha=0.4, lw=0, label="90 % band of the model")
         axis.plot(times, samples.mean(0) - centre, color=OURS, lw=1.2, label="mean")
-        axis.plot(times, ends.T, color=OTHER, lw=0.9, label=[f"90 % of {_plain(name)}", None])
+        axis.plot(times, ends.T, color=OTHER, lw=0.9, label=[f"90 % band of {_plain(name)}", None])
         axis.axhline(0.0, color=OTHER, lw=0.5)
         axis.set_title(_plain(title), fontsize=8)
         axis.set_ylim(-reach or None, reach or None)
@@ -54,12 +54,12 @@ def method_bands(
 
 
 def _plain(text: str) -> str:
-    """Matplotlib would read a dollar sign as the start of a formula."""
+    """Escape dollar signs, which Matplotlib reads as the start of a formula."""
     return text.replace("$", r"\$")
 
 
 def _trim(axes: Any, num: int, ylabel: str) -> None:
-    """Labels at the outer panels alone, the last of a column being in any row; what is empty is hidden."""
+    """Label only the outer panels (the last of a column may be in any row); hide empty ones."""
     columns = axes.shape[1]
     for index, axis in enumerate(axes.flat):
         axis.set_visible(index < num)
@@ -75,7 +75,7 @@ def _trim(axes: Any, num: int, ylabel: str) -> None:
 
 
 def accuracy_against_time(found: Mapping[str, np.ndarray], *, ylabel: str) -> Any:
-    """Points `(seed, [seconds, accuracy])` of each method on logarithmic axes, joined, labelled beside the middle."""
+    """Plot points `(seed, [seconds, accuracy])` of each method on logarithmic axes, joined and labelled."""
     import matplotlib as mpl
 
     figure, axes = new_figure(1, 1, width=7.2, height=4.6)
@@ -97,7 +97,7 @@ def accuracy_against_time(found: Mapping[str, np.ndarray], *, ylabel: str) -> An
 
 
 def _plain_ticks(axis: Any) -> None:
-    """1, 2, 5, 10, ... in place of powers, where the axis spans a few decades."""
+    """Label ticks 1, 2, 5, 10, ... instead of powers, where the axis spans a few decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     for one in (axis.xaxis, axis.yaxis):
@@ -111,7 +111,7 @@ def _plain_ticks(axis: Any) -> None:
 
 
 def _label(figure: Any, axis: Any, places: Mapping[str, np.ndarray], points: np.ndarray, colours: Any) -> None:
-    """Names near their points, each at the first place around that is free of names and points."""
+    """Put names near their points, each at the nearest place that is free of names and points."""
     figure.canvas.draw()
     frame = axis.get_window_extent()
     taken = [_around(point, 5.0, 5.0) for point in axis.transData.transform(points)]
@@ -141,7 +141,7 @@ def _around(centre: np.ndarray, width: float, height: float) -> tuple[float, flo
 
 
 def _free_place(centre: np.ndarray, half: np.ndarray, taken: list, frame: Any, scale: float) -> np.ndarray:
-    """The nearest offset at which a box meets no other and stays inside the frame."""
+    """Return the nearest offset at which a box meets no other and stays inside the frame."""
     angles = np.deg2rad([0, 180, 90, 270, 30, 330, 150, 210, 60, 300, 120, 240])
     for reach in np.arange(6.0, 150.0, 6.0) * scale:
         for angle in angles:

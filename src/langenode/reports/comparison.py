@@ -1,4 +1,4 @@
-"""Runs side by side: what each was asked, its scores, and ranks by the scores that no method was trained on.
+"""Comparison of runs: their setups, their scores, and ranks by the scores that no method was trained on.
 
 Only runs that were scored on the same data (`data_id`) are ranked against each other.
 """
@@ -14,7 +14,7 @@ from langenode.reports.references import DISTANCES, Measured, Member, measure
 from langenode.reports.standings import COLUMNS, standings
 from langenode.storage.folder import RunFolder, RunFolderError, read_config, read_metrics, read_record
 
-# Lower is better in all of them.
+# Lower is better in all scores.
 SCORES = {
     "crps": "CRPS",
     "energy_score": "Energy score",
@@ -22,18 +22,18 @@ SCORES = {
     "coverage_error_90": "90 % coverage error",
 }
 DIAGNOSTICS = ("relative_ess", "k_hat", "log_evidence")
-# The score that a population loss descends on. Posterior and tempered fits descend on the log-likelihood: none of ours.
+# The score that a population loss minimises. Posterior and tempered fits use the log-likelihood, which is no score.
 OBJECTIVES = {"energy": ("energy_score",), "quantile": ("w1_held_out",), "log_mean_exp": ()}
 
 
 def compare_runs(folders: Sequence[RunFolder], *, fewest: int = 2) -> dict[str, Any]:
-    """What `compare` shows, as plain JSON: `runs`, `groups` (ranked, one for each data set), `seeds` and `notes`.
+    """Return what `compare` shows, as plain JSON: `runs`, `groups` (ranked, one per data set), `seeds` and `notes`.
 
-    `standings` are tables with a row for runs that differ by their seed only.
+    `standings` are tables with one row for all runs that differ only in their seed.
     """
     if len(folders) < fewest:
         raise RunFolderError(
-            f"a comparison needs two runs or more; got {len(folders)}; name another, as in: langenode compare A B"
+            f"a comparison needs two runs or more; found {len(folders)}; name another, as in: langenode compare A B"
         )
     configs = [read_config(folder) for folder in folders]
     names = distinct_names([folder.path for folder in folders])
@@ -58,7 +58,7 @@ def compare_runs(folders: Sequence[RunFolder], *, fewest: int = 2) -> dict[str, 
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """The folders' names, with as many parents as tell them apart, and a count where nothing does."""
+    """Return the folders' names, with as many parents as make them distinct, and a count where nothing does."""
     parts = [path.resolve().parts for path in paths]
     depth = 1
     while len({part[-depth:] for part in parts}) < len(set(parts)):
@@ -94,12 +94,12 @@ def _run(member: Member) -> dict[str, Any]:
 
 
 def _numbers(metrics: Mapping[str, Any], config: Mapping[str, Any], scores: dict[str, Any]) -> dict[str, float | None]:
-    """Every number of the table of methods, None where a run has none; distances come later."""
+    """Return every number of the table of methods, None where a run has none; distances are added later."""
     diagnostics = _mapping(metrics.get("posterior"))
     found = {key: _number(diagnostics.get(key)) for key in COLUMNS}
     found |= {key: scores[key] for key in COLUMNS if key in scores}
     found["coverage_90"] = _number(_mapping(metrics.get("coverage")).get("90"))
-    if (found["relative_ess"] or 0.0) > 0.95:  # there is no tail to speak of
+    if (found["relative_ess"] or 0.0) > 0.95:  # nearly equal weights have no tail
         found["k_hat"] = None
     if found["num_evaluations"] is None:
         found["num_evaluations"] = _training_evaluations(metrics, config)
@@ -107,7 +107,7 @@ def _numbers(metrics: Mapping[str, Any], config: Mapping[str, Any], scores: dict
 
 
 def _training_evaluations(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> float | None:
-    """Replicas times updates, where every update saw all data; a gradient counts as one evaluation."""
+    """Return samples times updates, where every update used all data; a gradient counts as one evaluation."""
     options, updates = _mapping(config.get("training")), _mapping(metrics.get("training")).get("updates")
     num = _number(options.get("num_samples"))
     is_whole = not any(options.get(key) for key in ("batch_trajectories", "batch_conditions"))
@@ -115,7 +115,7 @@ def _training_evaluations(metrics: Mapping[str, Any], config: Mapping[str, Any])
 
 
 def _is_stopped(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether the budget ended the fit."""
+    """Whether the fit was stopped by its budget."""
     training = _mapping(metrics.get("training"))
     is_short = bool(training) and training.get("updates", 0) < training.get("asked", 0)
     is_cut = is_short and config.get("budget") is not None and not _mapping(config.get("training")).get("patience")
@@ -123,7 +123,7 @@ def _is_stopped(metrics: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 def _add_distances(runs: list[dict[str, Any]], members: Sequence[Member]) -> None:
-    """How far each run is from the reference among those on its data."""
+    """Add the distance of each run from the reference among the runs on its data."""
     by_name = {member.name: member for member in members}
     for group in _by_data(runs):
         found = measure([by_name[run["name"]] for run in group])
@@ -163,7 +163,7 @@ def _number(value: Any) -> float | None:
 
 
 def _by_data(runs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Runs with the same scored data together; one that does not say what it was scored on stands alone."""
+    """Group runs scored on the same data; a run without a record of its data forms its own group."""
     groups: dict[Any, list[dict[str, Any]]] = {}
     for run in runs:
         key = ("alone", run["name"]) if run["data_id"] is None else ("data", str(run["data_id"]))
@@ -172,10 +172,10 @@ def _by_data(runs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _ranked(members: list[dict[str, Any]]) -> dict[str, Any]:
-    """One group in order: mean ranks over the scores that all have and none was trained on."""
+    """Order one group by mean rank over the scores that all runs have and none was trained on."""
     trained = [key for key in SCORES if any(key in run["trained_on"] for run in members)]
     free = [key for key in SCORES if key not in trained]
-    # A run without any of these scores is left out, rather than taking them all from the others.
+    # A run without any of these scores is left out; otherwise the others would lose theirs.
     scored = [run for run in members if any(run["scores"][key] is not None for key in free)]
     missing = {key: [run["name"] for run in scored if run["scores"][key] is None] for key in free}
     used = [key for key in free if scored and not missing[key]]
@@ -183,7 +183,7 @@ def _ranked(members: list[dict[str, Any]]) -> dict[str, Any]:
     ranks = {key: _ranks([run["scores"][key] for run in scored]) for key in used} if is_ranked else {}
     rows = [_row(run, {key: ranks[key][i] for key in ranks}) for i, run in enumerate(scored)]
     if is_ranked:
-        totals = [sum(row["ranks"].values()) for row in rows]  # halves add up exactly, so ties stay ties
+        totals = [sum(row["ranks"].values()) for row in rows]  # sums of halves are exact, so ties stay ties
         for row, total in zip(rows, totals, strict=True):
             row["rank"] = 1 + sum(other < total for other in totals)
             row["is_tied"] = totals.count(total) > 1
@@ -205,7 +205,7 @@ def _row(run: dict[str, Any], ranks: dict[str, float]) -> dict[str, Any]:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """From 1 for the lowest; equal values share the mean of their places."""
+    """Return ranks from 1 for the lowest; equal values share the mean of their places."""
     return [1 + sum(x < y for x in values) + 0.5 * (values.count(y) - 1) for y in values]
 
 
@@ -218,23 +218,23 @@ def _group_notes(
     if len(members) == 1:
         return ["Not ranked: no other run was scored on the same data."]
     notes = [
-        f"{SCORES[key]} is shown but not ranked: it was the training objective of "
+        f"{SCORES[key]} is shown but not used for ranking: it was the training objective of "
         f"{_listed(run['name'] for run in members if key in run['trained_on'])}."
         for key in trained
     ]
     for key, names in missing.items():
-        notes += [f"{SCORES[key]} is not ranked: it is missing in {_listed(names)}."] if names else []
+        notes += [f"{SCORES[key]} is not used for ranking: it is missing in {_listed(names)}."] if names else []
     left_out = [run["name"] for run in members if run not in scored]
     if left_out:
-        notes.append(f"Without scores, so without a rank: {_listed(left_out)}.")
+        notes.append(f"Not ranked, because they have no scores: {_listed(left_out)}.")
     if not scored or all(missing.values()):
-        notes.append("Not ranked: no score is left that all runs have and none was trained on.")
+        notes.append("Not ranked: no score remains that all runs have and none was trained on.")
     elif len(scored) == 1:
         notes.append("Not ranked: only one run has scores.")
     return notes
 
 
-# What is said of all
+# Notes on all runs
 
 
 def _notes(runs: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str]:
@@ -242,18 +242,18 @@ def _notes(runs: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str
     if len(groups) > 1:
         notes.append(
             f"The runs were scored on {len(groups)} different data sets. Scores on different data cannot be compared, "
-            "so each set has a table of its own."
+            "so each data set has its own table."
         )
     unknown = [run["name"] for run in runs if run["data_id"] is None]
     if unknown:
         notes.append(
-            f"It is not recorded which data these were scored on, so they have no rank: {_listed(unknown)}. "
+            f"Not ranked, because the data they were scored on is not recorded: {_listed(unknown)}. "
             "Evaluate them again with this version: langenode evaluate RUN"
         )
     levels = {run["name"]: run["verdict"] for run in runs}
     first = [row["name"] for group in groups for row in group["rows"] if row["rank"] == 1]
     notes += [
-        f"{name} ranks first, but its own verdict is not to trust it: best here is not yet good."
+        f"{name} ranks first, but its own verdict is not to trust it: the best of these runs is not good enough."
         for name in first
         if levels[name] == "distrust"
     ]
@@ -261,7 +261,7 @@ def _notes(runs: list[dict[str, Any]], groups: list[dict[str, Any]]) -> list[str
 
 
 def _alike(runs: list[dict[str, Any]], configs: list[dict[str, Any]], sources: list[Any]) -> list[list[dict[str, Any]]]:
-    """Runs that differ by their seed only."""
+    """Group the runs that differ only in their seed."""
     alike: dict[str, list[dict[str, Any]]] = {}
     for run, config, source in zip(runs, configs, sources, strict=True):
         options = {key: value for key, value in config.items() if key != "seed"}
@@ -271,7 +271,7 @@ def _alike(runs: list[dict[str, Any]], configs: list[dict[str, Any]], sources: l
 
 
 def _summary(members: list[dict[str, Any]], ranks: dict[str, int | None]) -> dict[str, Any]:
-    """Mean and standard deviation of the scores over seeds."""
+    """Return mean and standard deviation of the scores over seeds."""
     scores: dict[str, Any] = {}
     for key in SCORES:
         values = [run["scores"][key] for run in members if run["scores"][key] is not None]

@@ -7,14 +7,14 @@ from langenode.reports.pages import as_cell, as_text, figures_of, level_of, rend
 from langenode.reports.standings import COLUMNS, cell_text
 from langenode.storage.folder import RunFolder, RunFolderError
 
-# Above this ratio of the sides no other run's figure fits beside a figure.
+# Above this aspect ratio no other run's figure fits beside a figure.
 WIDE_TILE = 3.0
-# More runs than these are not listed in the heading, and their figures are folded.
+# Above this number, runs are not listed in the heading, and their figures are folded.
 MOST_AT_A_GLANCE = 6
 
 
 class Picture(NamedTuple):
-    """A figure of the comparison itself, as PNG, with the words beside it."""
+    """A figure of the comparison itself, as PNG, with its title, caption and alt text."""
 
     title: str
     caption: str
@@ -30,14 +30,14 @@ def render_comparison(
     shown: Sequence[RunFolder] | None = None,
     heading: str | None = None,
 ) -> str:
-    """The page of a comparison (`compare_runs` of the same folders), with the figures of the runs side by side.
+    """Render the page of a comparison (`compare_runs` of the same folders), with the runs' figures side by side.
 
-    `pictures` are of all runs together. Of the runs' own figures those of `shown` folders are there, or of all.
+    `pictures` show all runs together. Of the runs' own figures, those of the `shown` folders are included, or all.
     """
     runs, words = comparison["runs"], words_of_pages()
     if len(runs) != len(folders):
         raise RunFolderError(
-            f"a comparison is drawn with its own runs; it has {len(runs)}, got {len(folders)} folders; give the same"
+            f"a page needs the folders of its {len(runs)} runs; found {len(folders)}; give the compared folders"
         )
     by_name = {run["name"]: run for run in runs}
     names = list(by_name)
@@ -69,17 +69,17 @@ def render_comparison(
 
 def _picture(picture: Picture) -> dict[str, Any]:
     words = {"title": picture.title, "label": picture.title, "caption": picture.caption, "alt": picture.alt}
-    # As a figure with panels, it is scrolled rather than shrunk where the page is narrow.
+    # Like a figure with panels, it is scrolled rather than shrunk on a narrow page.
     return words | {"file": f"{picture.title}.png"} | shown_image(picture.content) | {"wide": True}
 
 
 # The table of methods
 
-PARTS = {"accuracy": "How near each method comes", "cost": "What it costs, and what it says of itself"}
+PARTS = {"accuracy": "Accuracy of each method", "cost": "Cost and diagnostics of each method"}
 
 
 def _standing(table: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """One table a part, the same rows in each."""
+    """Return one table per part, with the same rows in each."""
     sort = table["sorted_by"]
     order = "" if sort is None else f" Sorted by: {COLUMNS[sort].label[0].lower()}{COLUMNS[sort].label[1:]}."
     seeds = max((row["seeds"] for row in table["rows"]), key=len)
@@ -121,7 +121,7 @@ def _group(
     why = dict.fromkeys(group["trained_on"], "trained on") | dict.fromkeys(group["missing"], "missing")
     scores = [{"label": label, "why": why.get(key, "")} for key, label in labels.items()]
     data_id = group["data_id"]
-    caption = "Scored on data that are not recorded." if data_id is None else f"Scored on the data {str(data_id)[:12]}."
+    caption = "Scored on unrecorded data." if data_id is None else f"Scored on the data {str(data_id)[:12]}."
     if ranked:
         caption += f" Ranked by {', '.join(labels[key] for key in ranked)}."
     rows = [_group_row(row, by_name[row["name"]], ranked, words) for row in group["rows"]]
@@ -161,7 +161,7 @@ def _seed_row(row: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, An
         spread = "" if score["std"] is None else f" ± {score['std']:.2g}"
         text = None if score["mean"] is None else f"{score['mean']:.4g}{spread}"
         cells.append({"text": text, "summary": None})
-    drawn = "" if row["is_same_data"] else "; new data with each seed"
+    drawn = "" if row["is_same_data"] else "; new data for each seed"
     return {
         "what": f"{row['experiment']}: {row['method']}, {row['target']}",
         "names": f"{', '.join(row['runs'])}{drawn}",
@@ -172,7 +172,7 @@ def _seed_row(row: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, An
 
 
 def _shared_figures(names: Sequence[str], folders: Sequence[RunFolder]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Figures that two runs or more have, each with one tile a run; and the names of the others with their run."""
+    """Return figures that two or more runs have, with one tile per run, and the other figures' names with their run."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for name, folder in zip(names, folders, strict=True):
         for figure in figures_of(folder):

@@ -1,6 +1,6 @@
-"""What pages share: the templates beside this file, values as text, and figures as data addresses.
+"""What all pages share: the templates, values as text, and figures as data URLs.
 
-Nothing is computed here. The page carries its style and images, runs no script and loads nothing. Text from files is
+Nothing is computed here. A page contains its style and images, runs no script and loads nothing. Text from files is
 escaped.
 """
 
@@ -16,15 +16,15 @@ from langenode.storage.folder import RunFolder, read_json
 
 TEMPLATES = Path(__file__).parent / "templates"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# Figures are drawn at 150 dots to the inch, and a browser counts 96.
+# Figures are drawn at 150 dots per inch; a browser assumes 96.
 SHOWN_SCALE = 96 / 150
-# Above this ratio of the sides a figure has panels in a row: no table fits beside it.
+# Above this aspect ratio a figure has panels in a row: no table fits beside it.
 WIDE = 2.2
 MAX_INLINE_VALUES = 4
 
 
 def render(template: str, **values: Any) -> str:
-    """A template with values; what it misses is an error."""
+    """Render a template; an undefined value is an error."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -38,7 +38,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def words_of_pages() -> dict[str, Any]:
-    """The words for options, files and numbers."""
+    """Return the words for options, files and numbers."""
     return tomllib.loads((TEMPLATES / "words.toml").read_text(encoding="utf-8"))
 
 
@@ -46,7 +46,7 @@ def words_of_pages() -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """A value in few characters; mappings and lists in one line."""
+    """Format a value in few characters; mappings and lists in one line."""
     if value is None:
         return "not available"
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def as_text(value: Any) -> str:
 
 
 def as_cell(value: Any) -> dict[str, Any]:
-    """A table's cell; long lists are folded."""
+    """Format a table cell; long lists are folded."""
     if value is None:
         return {"text": None, "summary": None}
     is_long = isinstance(value, list) and (
@@ -71,12 +71,12 @@ def as_cell(value: Any) -> dict[str, Any]:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping, or an empty one in place of anything else."""
+    """Return a mapping, or an empty one in place of anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
 def level_of(level: str, words: Mapping[str, Any]) -> dict[str, Any]:
-    """A verdict's level and its word."""
+    """Return a verdict's level and its word."""
     return {"level": level, "word": words["level"].get(level, level)}
 
 
@@ -84,7 +84,7 @@ def level_of(level: str, words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def figures_of(folder: RunFolder) -> list[dict[str, Any]]:
-    """The figures in the order of their index; without an index, the images by name."""
+    """Return the figures in the order of their index; without an index, the images by name."""
     index = read_json(folder.figures / "index.json", remedy=f"run: langenode evaluate {folder.path}")
     if not isinstance(index, list):
         images = sorted(folder.figures.glob("*.png")) if folder.figures.is_dir() else []
@@ -123,7 +123,7 @@ def _content(root: Path, file: str) -> bytes:
 
 
 def shown_image(content: bytes) -> dict[str, Any]:
-    """The content of a PNG as a data address, with the size it is shown at; an empty address where it is none."""
+    """Return the content of a PNG as a data URL, with its display size; an empty URL if it is not a PNG."""
     if not content.startswith(PNG_SIGNATURE) or len(content) < 24:
         return {"source": "", "width": 0, "height": 0, "wide": False}
     width, height = struct.unpack(">II", content[16:24])

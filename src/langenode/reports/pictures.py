@@ -1,4 +1,4 @@
-"""Figures of a comparison: the band of every method over one held-out trajectory, and accuracy against time."""
+"""Figures of a comparison: the band of every method on one held-out trajectory, and accuracy against time."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from langenode.storage.tables import read_predictions
 
 
 def pictures(found: Mapping[str, Any], folders: Sequence[RunFolder]) -> dict[str, Picture]:
-    """By file name, those of `bands` and `time` that the runs' files allow."""
+    """Return, by file name, those of `bands` and `time` that the runs' files allow."""
     by_name = {run["name"]: folder for run, folder in zip(found["runs"], folders, strict=True)}
     if not found["standings"]:
         return {}
@@ -28,7 +28,7 @@ def pictures(found: Mapping[str, Any], folders: Sequence[RunFolder]) -> dict[str
 def _bands(
     table: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], folders: Mapping[str, RunFolder]
 ) -> Picture | None:
-    """Of the first run's data, all methods that were run on them."""
+    """Draw the bands of all methods that were run on the first run's data."""
     by_name = {run["name"]: run for run in runs}
     first = by_name[table["rows"][0]["runs"][0]]["data_id"]
     chosen = {row["label"]: name for row in table["rows"] for name in row["runs"] if by_name[name]["data_id"] == first}
@@ -49,16 +49,16 @@ def _bands(
     figure = plots.method_bands(times, panels, observed, reference, name=name, ylabel=data.output_names[0])
     seed = by_name[members[0].name]["seed"]
     caption = (
-        f"First a held-out trajectory with the mean of {name} (seed {seed}). Then for each method its model's 90 % "
-        f"band and mean, without noise of observations, minus that mean; the lines are the band of {name}. Random "
-        "starts are part of all bands; what goes beyond the frame is cut."
+        f"First panel: a held-out trajectory with the mean of {name} (seed {seed}). Others: the 90 % band and mean "
+        f"of each method's model, without observation noise, relative to that mean; the lines are the band of {name}. "
+        "Random starts are included in all bands; bands are clipped at the frame."
     )
-    alt = f"Small panels with one band each: {', '.join(panels)}."
-    return Picture("The bands of all methods", caption, alt, _png(figure))
+    alt = f"One small panel with a band per method: {', '.join(panels)}."
+    return Picture("Bands of all methods", caption, alt, _png(figure))
 
 
 def _reference(members: Sequence[Member], panels: Mapping[str, np.ndarray], condition: int) -> tuple[str, np.ndarray]:
-    """Whose band is drawn in all panels: that of a trusted sampler, or of the first row."""
+    """Return whose band is drawn in all panels: a trusted sampler's, or that of the first row."""
     sampler = trusted_sampler(members)
     if sampler is None:
         return next(iter(panels.items()))
@@ -82,9 +82,9 @@ def _time(table: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Pictur
         return None
     label = COLUMNS[key].label
     figure = plots.accuracy_against_time(found, ylabel=f"{label[0].lower()}{label[1:]}" if key == "distance" else label)
-    caption = "A point a seed; lower and further left is better. Seconds are those of the fit, with compilation."
+    caption = "One point per seed; lower and further left is better. Time is that of the fit, including compilation."
     return Picture(
-        "Accuracy against time", caption, f"{label} against the seconds of the fit, a label a method.", _png(figure)
+        "Accuracy against time", caption, f"{label} against the time of the fit, one label per method.", _png(figure)
     )
 
 

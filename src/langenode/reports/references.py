@@ -1,4 +1,4 @@
-"""How far runs are from a reference posterior of the same problem on the same data.
+"""Distances of runs from a reference posterior of the same problem on the same data.
 
 The reference is exact where a run's metrics.json offers it (`reference_posterior`, moments of the weights), else the
 trusted draws of a method that may serve as reference (`reference_rank` in its diagnostics, the lowest first). No run is
@@ -17,21 +17,21 @@ from langenode.storage.tables import StoredPrediction, read_predictions
 
 # What makes two runs samplers of one posterior.
 PROBLEM = ("experiment", "target", "stochastic", "rest", "scaling", "model", "prior", "noise", "tempered", "data")
-# Distances of all pairs: more draws than these cost more than they tell.
+# The cost is that of all pairs of draws; more draws add little accuracy.
 MOST_DRAWS = 512
-# Cells whose reference spread is below this share of the output's largest have no spread to speak of.
+# Cells whose reference spread is below this fraction of the output's largest are left out.
 LEAST_SPREAD = 1e-4
 DISTANCES = ("distance", "mean_error", "std_ratio", "energy_distance", "evidence_error")
 
 
 class Measured(NamedTuple):
-    """What a run's law is held against: `to` a reference, `of` the weights or the predictions; None where it is not.
+    """Distances of a run's posterior: `to` a reference, `of` the weights or the predictions; None where not measured.
 
-    `mean_error` is in standard deviations of the reference, rms over weights or cells; `std_ratio` is the median of
-    ours over the reference's; `distance` joins both, the rms of `hypot(mean error, std ratio - 1)`: the Wasserstein-2
-    distance of normal marginals. `energy_distance` is that of the weights, squared, to the draws of `energy_to`;
-    `evidence_error` the log-evidence minus the exact one. All are of the `num_draws` behind the stored predictions, so
-    that no method gains by drawing more for its report.
+    `mean_error` is in standard deviations of the reference, rms over weights or cells; `std_ratio` is the median of the
+    run's standard deviation over the reference's; `distance` combines both, the rms of `hypot(mean error, std ratio -
+    1)`: the Wasserstein-2 distance of normal marginals. `energy_distance` is the squared one of the weights, to the
+    draws of `energy_to`; `evidence_error` is the log-evidence minus the exact one. All use the `num_draws` of the
+    stored predictions, so that no method gains by drawing more for its report.
     """
 
     to: str | None = None
@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
 
 def measure(members: Sequence[Member]) -> dict[str, Measured]:
-    """Distances of runs on one data set, by name."""
+    """Return the distances of runs on one data set, by name."""
     found: dict[str, Measured] = {}
     for alike in _by_problem(members):
         sampler = trusted_sampler(alike)
@@ -126,7 +126,7 @@ def _moments(exact: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 def moment_distances(
     mean: np.ndarray, std: np.ndarray, reference_mean: np.ndarray, reference_std: np.ndarray
 ) -> tuple[float | None, float | None, float | None]:
-    """`distance`, `mean_error` and `std_ratio` over all cells in which the reference has a spread."""
+    """Return `distance`, `mean_error` and `std_ratio` over all cells in which the reference has a spread."""
     largest = np.max(reference_std, axis=tuple(range(reference_std.ndim - 1)), keepdims=reference_std.ndim > 1)
     seen = np.isfinite(mean) & np.isfinite(std) & (reference_std > LEAST_SPREAD * largest)
     if mean.shape != reference_mean.shape or not seen.any():
@@ -138,7 +138,7 @@ def moment_distances(
 
 
 def weights_distance(weights: np.ndarray, reference: np.ndarray) -> float:
-    """Squared energy distance of weights, each divided by its reference spread; unbiased, so it may fall below 0."""
+    """Return the squared energy distance of weights scaled by the reference spread; unbiased, so possibly below 0."""
     spread = reference.std(0)
     kept = spread > 0.0
     if not kept.any():

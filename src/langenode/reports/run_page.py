@@ -1,7 +1,7 @@
-"""Run folders as one self-contained HTML page: what was asked, the verdict, figures, numbers and how to make it again.
+"""A run folder as one self-contained HTML page: setup, verdict, figures, numbers and how to reproduce it.
 
-Nothing is computed here. JSON, TOML and PNG files are read and laid out by the templates beside this file; the page
-carries its style and images, runs no script and loads nothing. Text from files is escaped.
+Nothing is computed here. JSON, TOML and PNG files are read and laid out by the templates; the page contains its style
+and images, runs no script and loads nothing. Text from files is escaped.
 """
 
 import shlex
@@ -21,7 +21,7 @@ SHOWN_ELSEWHERE = ("verdict", "choices", "method_summary")
 
 
 def write_report(folder: RunFolder) -> Path:
-    """Render the run's report into its folder, whole or not at all."""
+    """Write the run's report into its folder, complete or not at all."""
     write_text(folder.report, render_report(folder))
     return folder.report
 
@@ -85,7 +85,7 @@ def _records(values: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _rows(values: Mapping[str, Any], meanings: Mapping[str, str], path: str = "") -> Iterator[dict[str, Any]]:
-    """A nested mapping as the rows of one table: plain values, then what is nested; from the third level in a line."""
+    """Yield the rows of one table from a nested mapping: plain values, then nested ones; deeper levels on one line."""
     depth = path.count(".")
     for key, value in sorted(values.items(), key=lambda item: isinstance(item[1], Mapping)):
         name, is_group = f"{path}{key}", isinstance(value, Mapping) and depth < 2
@@ -101,7 +101,7 @@ def _rows(values: Mapping[str, Any], meanings: Mapping[str, str], path: str = ""
 def _asked(
     asked: Mapping[str, Any], config: Mapping[str, Any], provenance: Mapping[str, Any], words: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The four questions and the data, in words."""
+    """Return the setup in words: target, sampler, weights, data and seed."""
     problem, source = as_mapping(asked.get("problem")), as_mapping(provenance.get("source"))
     target, method = as_text(asked.get("target")), as_text(asked.get("method"))
     loss = words["loss"].get(as_mapping(config.get("population")).get("loss"), "") if target == "population" else ""
@@ -113,7 +113,7 @@ def _asked(
         {"term": "Inputs", "text": "" if problem.get("inputs") else "None.", "names": problem.get("inputs")},
         {"term": "Outputs", "text": "", "names": problem.get("outputs")},
         {"term": "Data file", "text": "", "names": [source["path"]] if source.get("path") else None},
-        {"term": "Seed", "text": f"{as_text(asked.get('seed'))}, for every random draw of the run."},
+        {"term": "Seed", "text": f"{as_text(asked.get('seed'))}, for all random draws of the run."},
     ]
     if not problem:
         items = [item for item in items if item["term"] != "Inputs"]
@@ -166,7 +166,7 @@ def _started(raw: Any) -> dict[str, str] | None:
 
 def _again(asked: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, str]:
     argv, source = provenance.get("command"), as_mapping(provenance.get("source"))
-    note = "The seed fixes every random draw; other versions or another machine may still change the numbers slightly."
+    note = "The seed fixes every random draw; other versions or machines may still change the numbers slightly."
     if isinstance(argv, list) and argv:
         first = PurePath(str(argv[0])).name
         words = ["langenode" if first in ("langenode", "__main__.py") else str(argv[0]), *map(str, argv[1:])]
@@ -184,7 +184,7 @@ def _provenance(provenance: Mapping[str, Any], words: Mapping[str, Any]) -> list
     seconds = {words["stage"].get(key, key): f"{x:.1f}" for key, x in times if isinstance(x, int | float)}
     tables = (
         ("The run", known, "v"),
-        ("Seconds of each stage", seconds, "n"),
+        ("Run time of each stage [s]", seconds, "n"),
         ("Versions", as_mapping(provenance.get("versions")), "n"),
     )
     shown = [
@@ -197,7 +197,7 @@ def _provenance(provenance: Mapping[str, Any], words: Mapping[str, Any]) -> list
 def _files(folder: RunFolder, words: Mapping[str, Any]) -> list[dict[str, str]]:
     known = words["files"]
     present = {path.name: path for path in folder.path.iterdir() if not path.name.startswith(".")}
-    present["report.html"] = folder.path / "report.html"  # this very page, which may not be there yet
+    present["report.html"] = folder.path / "report.html"  # this page, which may not exist yet
     order = [*(name for name in known if name in present), *sorted(name for name in present if name not in known)]
     return [
         {

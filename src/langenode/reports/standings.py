@@ -1,4 +1,4 @@
-"""One row a method: its scores, distances, diagnostics and cost, with their spread over the seeds."""
+"""One row per method: its scores, distances, diagnostics and cost, with their spread over the seeds."""
 
 import csv
 import io
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 
 class Column(NamedTuple):
-    """How a number is called, at length and in a narrow table, and which `part` of the table it belongs to."""
+    """The name of a number, in full and for a narrow table, and the `part` of the table it belongs to."""
 
     label: str
     short: str
     part: str
 
 
-# In the order shown. Of diagnostics and distances only those that some run has are shown.
+# In the order shown. Diagnostics and distances are shown only if some run has them.
 COLUMNS = {
     "distance": Column("Distance to the reference", "distance", "accuracy"),
     "mean_error": Column("Mean error, reference std", "mean error", "accuracy"),
@@ -34,15 +34,15 @@ COLUMNS = {
     "r_hat": Column("R-hat", "R-hat", "cost"),
     "ess": Column("ESS", "ESS", "cost"),
     "divergences": Column("Divergences", "diverg.", "cost"),
-    "seconds": Column("Fit, seconds", "seconds", "cost"),
+    "seconds": Column("Fit [s]", "fit [s]", "cost"),
     "num_evaluations": Column("Model evaluations", "model evals", "cost"),
 }
-# The first of these that more than one row has, sorts.
+# Rows are sorted by the first of these that more than one row has.
 SORTS = ("distance", "crps")
 
 
 def standings(runs: Sequence[Mapping[str, Any]], alike: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Tables of rows that share data, the nearest to the reference first; `alike` are runs that differ by seed only."""
+    """Return tables of rows that share data, closest to the reference first; `alike` runs differ only in their seed."""
     rows = [_row(members) for members in alike]
     return [_table(group, runs) for group in _sharing_data(rows)]
 
@@ -72,7 +72,7 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def _sharing_data(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Rows that have a data set in common, directly or by way of others; scores on other data say nothing of them."""
+    """Group rows that share a data set, directly or through others; scores on other data cannot be compared."""
     groups: list[list[dict[str, Any]]] = []
     for row in rows:
         joined = [group for group in groups if any(set(row["data_ids"]) & set(other["data_ids"]) for other in group)]
@@ -98,15 +98,15 @@ def _table(rows: list[dict[str, Any]], runs: Sequence[Mapping[str, Any]]) -> dic
 def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> list[str]:
     notes = [*_reference_notes(runs, shown)]
     if len(rows) > 1 and len({tuple(row["data_ids"]) for row in rows}) > 1:
-        notes.append("Not all were run on all data: where seeds are missing, a mean is over other data.")
+        notes.append("Not every method was run on all data: means over different seeds are over different data.")
     stopped = [row["label"] for row in rows if row["num_stopped"]]
     if stopped:
-        notes.append(f"Ended by the budget before all that was asked was done: {', '.join(stopped)}.")
+        notes.append(f"Stopped by the budget before completion: {', '.join(stopped)}.")
     return notes
 
 
 def _reference_notes(runs: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> list[str]:
-    """What the distances are to, and what they are of."""
+    """Return notes on the reference of the distances and on their definition."""
     held = [run["reference"] for run in runs]
     exact = [one for one in held if one["of"] == "weights"]
     drawn = list(dict.fromkeys(one["to"] for one in held if one["of"] == "predictions"))
@@ -116,23 +116,23 @@ def _reference_notes(runs: Sequence[Mapping[str, Any]], shown: Sequence[str]) ->
         how = ", ".join(sorted({one["to"] for one in exact}))
         notes.append(f"The reference is the exact posterior of the weights ({how}).")
     if drawn:
-        notes.append(f"The reference are the predictions of {', '.join(drawn)}, without noise of observations.")
+        notes.append(f"The reference is the predictions of {', '.join(drawn)}, without observation noise.")
     if energy and "energy_distance" in shown:
         notes.append(f"Energy distances of the weights are to the draws of {', '.join(energy)}.")
     if "distance" in shown:
         num = min(one["num_draws"] for one in held if one["to"])
         notes.append(
-            "The distance joins the errors of mean and of standard deviation, in standard deviations of the reference. "
-            f"With {num} independent draws of the reference itself it is about {math.sqrt(1.5 / num):.2g}: differences "
-            "below that say nothing."
+            "The distance combines the errors of mean and standard deviation, in standard deviations of the reference. "
+            f"For {num} independent draws of the reference itself it is about {math.sqrt(1.5 / num):.2g}: smaller "
+            "differences are not significant."
         )
     elif any(run["target"] in ("posterior", "tempered") for run in runs):
-        notes.append("No reference posterior: no exact one is known, and no run of nuts or smc is to be trusted.")
+        notes.append("No reference posterior: no exact one is known, and no run of nuts or smc passes its diagnostics.")
     return notes
 
 
 def table_csv(found: Mapping[str, Any], failed: Mapping[str, str] | None = None) -> str:
-    """A row a run with all its numbers, and what failed."""
+    """Return one row per run with all its numbers, and the failed ones."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["run", "method", "target", "seed", *COLUMNS, "stopped", "verdict", "reference", "error"])
@@ -146,14 +146,14 @@ def table_csv(found: Mapping[str, Any], failed: Mapping[str, str] | None = None)
 
 
 def number_text(value: float) -> str:
-    """A number in few characters."""
+    """Format a number in few characters."""
     if value and abs(value) >= 1e5:
         return f"{value:.2e}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def cell_text(number: Mapping[str, Any]) -> str | None:
-    """`mean ± std` of a row's number, to two digits of its spread; None where there is none."""
+    """Format a row's number as `mean ± std`, to two digits of its spread; None where there is none."""
     mean, std = number["mean"], number["std"]
     if mean is None:
         return None

@@ -1,6 +1,6 @@
-"""Diagnostics of weights: their dependence on each other, and importance weights from their logarithms.
+"""Diagnostics of weights: their mutual dependence, and statistics of importance weights.
 
-Evaluation on the host, like `metrics`: NumPy in, NumPy out, 64-bit inside.
+Evaluated on the host, like `metrics`: NumPy in, NumPy out, 64-bit inside.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ import numpy as np
 
 from langenode._types import Float
 
-_BLOCK = 2**22  # elements in a temporary, so that memory grows with the draws and not with their square
+_BLOCK = 2**22  # elements in a temporary array, so that memory is linear, not quadratic, in the draws
 
 
 class DistanceCorrelation(NamedTuple):
-    """Distance correlation: bias-corrected and squared, biased, and the biased one under independence."""
+    """Distance correlation: bias-corrected squared, biased, and the level of the biased one under independence."""
 
     corrected: Any  # a float for a pair, a (dim, dim) array for a matrix
     biased: Any
@@ -35,11 +35,11 @@ def distance_correlation(
     num_permutations: int = 100,
     rng: np.random.Generator,
 ) -> DistanceCorrelation:
-    """Distance correlation of two (groups of) variables over n draws.
+    """Return the distance correlation of two (groups of) variables over n draws.
 
-    `corrected` is the bias-corrected squared one (U-centred; zero in the mean under independence, may be
-    negative), `biased` the usual one in [0, 1], `independence` the 95 % level of `biased` when y is permuted.
-    Time and work are O(n²) a permutation.
+    `corrected` is the bias-corrected squared value (U-centred; zero mean under independence, may be negative), `biased`
+    the usual one in [0, 1], `independence` the 95 % level of `biased` when y is permuted. The cost is O(n²) per
+    permutation.
     """
     groups = [values.reshape(len(values), -1).astype(float) for values in (x, y)]
     corrected, biased = _distance_correlations(groups)
@@ -54,10 +54,10 @@ def distance_correlation(
 def distance_correlation_matrix(
     weights: Float[np.ndarray, "n dim"], *, num_permutations: int = 10, rng: np.random.Generator
 ) -> DistanceCorrelation:
-    """Distance correlation of every pair of columns: two `(dim, dim)` matrices and one scalar level.
+    """Return the distance correlation of every pair of columns: two `(dim, dim)` matrices and one scalar level.
 
-    `independence` is here the *median* of the biased values when every column is permuted on its own, pooled
-    over pairs and permutations: what the off-diagonal entries of `biased` would look like without dependence.
+    Here `independence` is the *median* of the biased values when every column is permuted independently, pooled over
+    pairs and permutations: what the off-diagonal entries of `biased` would be without dependence.
     """
     columns = [weights[:, [index]].astype(float) for index in range(weights.shape[1])]
     corrected, biased = _distance_correlations(columns)
@@ -70,13 +70,13 @@ def distance_correlation_matrix(
 
 
 def relative_ess(log_weights: Float[np.ndarray, " sample"]) -> float:
-    """Effective sample size over the sample size, (Σ w)² / (n Σ w²), in (0, 1]."""
+    """Return the effective sample size over the sample size, (Σ w)² / (n Σ w²), in (0, 1]."""
     scaled, _ = _scaled_weights(log_weights)
     return float(scaled.sum() ** 2 / (len(scaled) * np.sum(scaled**2)))
 
 
 def log_evidence(log_weights: Float[np.ndarray, " sample"]) -> LogEvidence:
-    """Logarithm of the mean weight, log(1/n Σ w), with its delta-method error std(w) / (sqrt(n) mean(w))."""
+    """Return the log of the mean weight, log(1/n Σ w), with its delta-method error std(w) / (sqrt(n) mean(w))."""
     scaled, shift = _scaled_weights(log_weights)
     mean = scaled.mean()
     error = scaled.std(ddof=1) / (np.sqrt(len(scaled)) * mean) if len(scaled) > 1 else np.nan
@@ -84,16 +84,16 @@ def log_evidence(log_weights: Float[np.ndarray, " sample"]) -> LogEvidence:
 
 
 def k_hat(log_weights: Float[np.ndarray, " sample"]) -> float:
-    """Shape k of the generalised Pareto law of the largest weights (PSIS); below 0.7 they can be trusted.
+    """Return the shape k of a generalised Pareto fit to the largest weights (PSIS); below 0.7 they are reliable.
 
-    The tail is the ceil(min(n/5, 3 sqrt(n))) largest weights, less ties at the threshold. With fewer than
-    five of them, so also for equal weights, there is no tail to fit and the result is NaN.
+    The tail is the ceil(min(n/5, 3 sqrt(n))) largest weights, without ties at the threshold. With fewer than five of
+    them, and so for equal weights, there is no tail to fit and the result is NaN.
     """
     scaled, shift = _scaled_weights(log_weights)
     num_tail = int(np.ceil(min(0.2 * len(scaled), 3.0 * np.sqrt(len(scaled)))))
     if len(scaled) <= num_tail:
         return float("nan")
-    # Compared as logarithms, where different weights stay different even when both underflow.
+    # Compared as logarithms, which stay distinct even where the weights underflow.
     shifted = np.asarray(log_weights, dtype=float) - shift
     threshold = max(np.partition(shifted, -num_tail - 1)[-num_tail - 1], np.log(np.finfo(float).tiny))
     excess = np.sort(np.exp(shifted[shifted > threshold]) - np.exp(threshold))
@@ -101,10 +101,10 @@ def k_hat(log_weights: Float[np.ndarray, " sample"]) -> float:
 
 
 def _pareto_shape(excess: Float[np.ndarray, " tail"]) -> float:
-    """Generalised Pareto shape of sorted excesses, by Zhang & Stephens (2009), drawn weakly towards 0.5.
+    """Return the generalised Pareto shape of sorted excesses by Zhang & Stephens (2009), shrunk weakly to 0.5.
 
-    With θ = -k/σ the profile log likelihood is n (log(-θ/k(θ)) - k(θ) - 1), k(θ) = mean log(1 - θ x). The
-    estimate is k at the mean of θ under it, on a grid; ten more excesses with k = 0.5 are the prior (PSIS).
+    With θ = -k/σ the profile log likelihood is n (log(-θ/k(θ)) - k(θ) - 1), k(θ) = mean log(1 - θ x). The estimate is k
+    at the mean of θ under it, on a grid; the prior is equivalent to ten more excesses with k = 0.5 (PSIS).
     """
     num = len(excess)
     num_grid = 30 + int(np.sqrt(num))
@@ -124,25 +124,25 @@ def _pareto_shape(excess: Float[np.ndarray, " tail"]) -> float:
 
 
 def _scaled_weights(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Weights divided by the largest of them, and the logarithm of that one."""
+    """Return the weights divided by the largest one, and the logarithm of the largest."""
     shift = float(np.max(log_weights, initial=-np.inf))
     if not np.isfinite(shift):
-        raise ValueError(f"The largest log weight must be finite; it is {shift}. Drop the failed samples.")
+        raise ValueError(f"the largest log weight must be finite; found {shift}; drop the failed samples")
     return np.exp(np.asarray(log_weights, dtype=float) - shift), shift
 
 
 def _distance_correlations(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Bias-corrected squared and biased distance correlation of every pair of groups `(n, p)`.
+    """Return bias-corrected squared and biased distance correlations of every pair of groups `(n, p)`.
 
-    Both are a double-centred product of distance matrices a, b, here in raw sums, so that no centred matrix
-    is stored: Σ a b - 2/m Σ_i a_i. b_i. + a.. b.. / c, with (m, c) = (n, n²) for the biased one and
-    (n - 2, (n - 1)(n - 2)) for the corrected one (Székely & Rizzo 2014).
+    Both are a double-centred product of distance matrices a, b, written in raw sums, so that no centred matrix is
+    stored: Σ a b - 2/m Σ_i a_i. b_i. + a.. b.. / c, with (m, c) = (n, n²) for the biased one and (n - 2, (n - 1)(n -
+    2)) for the corrected one (Székely & Rizzo 2014).
     """
     from scipy.spatial.distance import cdist
 
     num = len(groups[0])
     if num < 4:
-        raise ValueError(f"Distance correlation needs four draws or more; it got {num}. Draw more.")
+        raise ValueError(f"distance correlation needs four draws or more; found {num}; draw more")
     products = np.zeros((len(groups), len(groups)))
     row_sums = np.empty((len(groups), num))
     step = max(1, _BLOCK // (len(groups) * num))
@@ -163,7 +163,7 @@ def _distance_correlations(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np
 
 
 def weight_moments(weights: np.ndarray) -> dict[str, Any]:
-    """Mean, standard deviation and correlation (a number for two weights, a matrix for more)."""
+    """Return mean, standard deviation and correlation (a number for two weights, a matrix for more)."""
     constant = weights.std(0).min() == 0.0 or len(weights) < 2
     corr = np.eye(weights.shape[1]) if constant else np.corrcoef(weights.T)
     return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}

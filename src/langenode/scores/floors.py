@@ -1,6 +1,7 @@
-"""Floors: the distances that a perfect model would have to the data, since both are samples.
+"""Sampling floors: the distances to the data that a perfect model would have, because both are finite samples.
 
-Judge a distance by its floor: two sets of one law are not at distance zero. NumPy in, NumPy out, as in `metrics`.
+Compare a distance with its floor: two samples of the same distribution are not at distance zero. NumPy in, NumPy out,
+as in `metrics`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from langenode.scores.metrics import area_between, blocks, cells_first, energy_d
 
 
 class Floor(NamedTuple):
-    """Levels that a perfect model would reach: 50, 10 and 90 % quantiles over pairs of independent sets."""
+    """The distance that a perfect model would reach: 50, 10 and 90 % quantiles over pairs of independent sets."""
 
     median: float
     low: float
@@ -27,15 +28,13 @@ def w1_floor_from_pool(
     num_pairs: int = 20,
     rng: np.random.Generator,
 ) -> Floor:
-    """Mean W1 between two independent sets of the true law, of the sizes given.
+    """Return the mean W1 between two independent sets of the true distribution, of the given sizes.
 
-    Each pair is drawn from the pool without replacement and disjointly, whole trajectories at a time.
+    Each pair is drawn from the pool without replacement and disjointly, in whole trajectories.
     """
     size_a, size_b = sizes
     if min(sizes) < 1 or size_a + size_b > len(pool):
-        raise ValueError(
-            f"A pool must hold both sets, {size_a} + {size_b}; it has {len(pool)}. Draw more trajectories."
-        )
+        raise ValueError(f"a pool must hold both sets, {size_a} + {size_b}; found {len(pool)}; draw more trajectories")
     levels = []
     for _ in range(num_pairs):
         pick = rng.permutation(len(pool))
@@ -51,19 +50,19 @@ def w1_floor_from_data(
     num_pairs: int = 20,
     rng: np.random.Generator,
 ) -> Floor:
-    """Mean W1 that `size` samples of the data's own, unknown law would have to these n members.
+    """Return the mean W1 that `size` samples of the data's own, unknown distribution would have to these n members.
 
-    Disjoint random halves of the members are two independent sets of the law, so their W1 is unbiased for the
-    sizes (n/2, n/2). It is carried to (size, n) by the ratio of Σ gap_i E|F_a - F_b|(i/n) at the two pairs of
-    sizes, over the gaps between ordered members, where the expectation is that of two binomials. For n > 256
-    this is the square-root law, sqrt((1/size + 1/n) / (4/n)), which alone is 7 % low for 1024 samples against
-    32 Gaussian members; the ratio leaves 4 % (11 % at 8), 1 % for bounded or bimodal laws (a plain bootstrap
-    is 10 % low there). Cells with fewer than two members are left out.
+    Disjoint random halves of the members are two independent sets from that distribution, so their W1 is unbiased for
+    the sizes (n/2, n/2). It is extrapolated to (size, n) by the ratio of Σ gap_i E|F_a - F_b|(i/n) at the two pairs of
+    sizes, over the gaps between ordered members, where the expectation is that of two binomials. For n > 256 this is
+    the square-root rule, sqrt((1/size + 1/n) / (4/n)), which alone is 7 % low for 1024 samples against 32 Gaussian
+    members; the ratio leaves 4 % (11 % at 8), 1 % for bounded or bimodal distributions (a plain bootstrap is 10 % low
+    there). Cells with fewer than two members are left out.
     """
     values, present = cells_first(data), cells_first(mask_like(data, mask)) > 0
     keep = present.sum(axis=1) >= 2
     if not keep.any():
-        raise ValueError("A floor from data needs a cell with two members; none has. Give a pool instead.")
+        raise ValueError("a floor from data needs a cell with two members; found none; give a pool instead")
     values, present = values[keep], present[keep]
     count = present.sum(axis=1, keepdims=True)
     half = count // 2
@@ -86,15 +85,15 @@ def energy_floor_from_data(
     num_pairs: int = 20,
     rng: np.random.Generator,
 ) -> Floor:
-    """Squared energy distance (not the fair one) that `size` samples of the data's own law would have to the members.
+    """Return the squared energy distance (not the fair one) that `size` samples of the data's distribution would have.
 
-    From disjoint random halves, carried from their sizes to (size, n) by `1/size + 1/n`, to which its expectation is
-    proportional. Every member must be observed in the same cells.
+    From disjoint random halves of the members, extrapolated from their sizes to (size, n) by `1/size + 1/n`, to which
+    the expectation is proportional. Every member must be observed in the same cells.
     """
     present, num = mask_like(data, mask), len(data)
     if num < 2 or not (present == present[:1]).all():
         raise ValueError(
-            f"an energy floor needs two members or more, observed in the same cells; got {num} with other gaps each; "
+            f"an energy floor needs two members or more, observed in the same cells; found {num} with different gaps; "
             "select such members"
         )
     half = num // 2
@@ -113,7 +112,7 @@ def _floor(levels: Sequence[float] | np.ndarray) -> Floor:
 
 
 def _half_to_full(values: np.ndarray, present: np.ndarray, size: int) -> float:
-    """Ratio of the expected W1 at sizes (size, n) to that of halves, pooled over cells."""
+    """Return the ratio of the expected W1 at sizes (size, n) to that of halves, pooled over cells."""
     count = present.sum(axis=1)
     ordered = np.sort(np.where(present, values, np.inf), axis=1)
     full, halves = 0.0, 0.0
@@ -128,17 +127,17 @@ def _half_to_full(values: np.ndarray, present: np.ndarray, size: int) -> float:
 
 
 def _expected_difference(fraction: np.ndarray, size_a: int, size_b: int) -> np.ndarray:
-    """E|A/size_a - B/size_b| of independent binomial counts A, B with success probability `fraction`.
+    """Return E|A/size_a - B/size_b| of independent binomial counts A, B with success probability `fraction`.
 
-    E|U - V| = ∫ P(U<=t) P(V>t) + P(V<=t) P(U>t) dt, constant between the levels i/size_a and j/size_b. Sets
-    beyond 512 are in the regime of the square-root law: they count as 512 and the result is rescaled.
+    E|U - V| = ∫ P(U<=t) P(V>t) + P(V<=t) P(U>t) dt, constant between the levels i/size_a and j/size_b. Sets beyond 512
+    are in the regime of the square-root rule: they count as 512 and the result is rescaled.
     """
     from scipy.special import bdtr
 
     a, b = min(size_a, 512), min(size_b, 512)
     levels = np.union1d(np.arange(a) / a, np.arange(b) / b)
     width = np.diff(levels, append=1.0)
-    middle = levels + 0.5 * width  # the end points themselves are at the mercy of rounding
+    middle = levels + 0.5 * width  # the end points themselves are sensitive to rounding
     expected = np.empty(len(fraction))
     for part in blocks(len(fraction), len(levels)):
         below_a = bdtr(np.floor(middle[:, None] * a), a, fraction[part])
@@ -148,5 +147,5 @@ def _expected_difference(fraction: np.ndarray, size_a: int, size_b: int) -> np.n
 
 
 def _normal_difference(fraction: np.ndarray, size_a: int, size_b: int) -> np.ndarray:
-    """The limit of `_expected_difference` for large sets, which costs nothing: the square-root law."""
+    """Return the limit of `_expected_difference` for large sets at no cost: the square-root rule."""
     return np.sqrt(2.0 / np.pi * fraction * (1.0 - fraction) * (1 / size_a + 1 / size_b))

@@ -1,10 +1,10 @@
 """Metrics of predictions against data.
 
-Everything here is evaluation on the host: NumPy in, NumPy out, 64-bit inside. Predictions are
-`(sample, condition, time, out)`, data are replicates `(member, condition, time, out)` with a mask of the same
-shape (False is missing; what the array holds there never matters). A *cell* is one (condition, time, out).
-Scores are fair: their expectation does not depend on how many samples were drawn. What judges the weights
-rather than the predictions is in `diagnostics`, and has its name here too.
+Everything here is evaluated on the host: NumPy in, NumPy out, 64-bit inside. Predictions are `(sample, condition, time,
+out)`, data are replicates `(member, condition, time, out)` with a mask of the same shape (False is missing; the value
+there is ignored). A *cell* is one (condition, time, out). Scores are fair: their expectation does not depend on the
+number of samples. Functions that assess the weights rather than the predictions are in `diagnostics`, and are also
+exported from here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ __all__ = [
     "weight_moments",
 ]
 
-_BLOCK = 2**22  # elements in a temporary: 32 MB, so that memory does not grow with the square of the samples
+_BLOCK = 2**22  # elements in a temporary array (32 MB), so that memory is not quadratic in the samples
 
 
 def w1(
@@ -51,10 +51,10 @@ def w1(
     mask_b: Bool[np.ndarray, "member condition time out"] | None = None,
     weights_a: Float[np.ndarray, " sample"] | None = None,
 ) -> Float[np.ndarray, "condition time out"]:
-    """Exact Wasserstein-1 distance of the marginal laws in every cell; NaN where a cell has no data.
+    """Return the exact Wasserstein-1 distance of the marginals in every cell; NaN where a cell has no data.
 
-    W1 = ∫ |F_a(x) - F_b(x)| dx with the empirical distribution functions; sizes may differ, members may be
-    missing, and the samples may carry importance weights.
+    W1 = ∫ |F_a(x) - F_b(x)| dx with the empirical distribution functions; sizes may differ, members may be missing, and
+    the samples may carry importance weights.
     """
     a, b = cells_first(samples_a), cells_first(samples_b)
     distance = np.full(len(a), np.nan)
@@ -66,7 +66,7 @@ def w1(
     present = cells_first(mask_like(samples_b, mask_b)) > 0
     for cells in blocks(len(a), a.shape[1] + b.shape[1]):
         count = present[cells].sum(axis=1, keepdims=True)
-        filled = np.where(present[cells], b[cells], a[cells, :1])  # within the range, so without any effect
+        filled = np.where(present[cells], b[cells], a[cells, :1])  # within the range of the samples, so without effect
         values = np.concatenate([a[cells], filled], axis=1)
         mass_b = present[cells] / np.maximum(count, 1)
         mass = np.concatenate([np.broadcast_to(mass_a, a[cells].shape), -mass_b], axis=1)
@@ -79,7 +79,7 @@ def w1_to_law(
     values: Float[np.ndarray, " value"] | Int[np.ndarray, " value"],
     probabilities: Float[np.ndarray, "time value"],
 ) -> Float[np.ndarray, " time"]:
-    """Exact Wasserstein-1 distance of samples to a known law on a grid of values, at every time."""
+    """Return the exact Wasserstein-1 distance of samples to a known law on a grid of values, at every time."""
     num, distance = len(samples), []
     for column, law in zip(np.asarray(samples, float).T, probabilities, strict=True):
         points = np.concatenate([column, values])[None]
@@ -94,10 +94,10 @@ def energy_score(
     *,
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
 ) -> float:
-    """Fair energy score of whole trajectories, mean over members and conditions; lower is better.
+    """Return the fair energy score of whole trajectories, averaged over members and conditions; lower is better.
 
-    ES = 1/R Σ_r ‖x_r - y‖ - 1/(2 R (R-1)) Σ_{r≠r'} ‖x_r - x_r'‖, the norm being the root mean square over the
-    (time, out) cells in which the member y is observed. Members without any observation are left out.
+    ES = 1/R Σ_r ‖x_r - y‖ - 1/(2 R (R-1)) Σ_{r≠r'} ‖x_r - x_r'‖, where the norm is the root mean square over the (time,
+    out) cells in which the member y is observed. Members without any observation are left out.
     """
     _need_two(len(samples))
     scores, counts = [], []
@@ -118,13 +118,13 @@ def energy_distance(
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
     fair: bool = True,
 ) -> float:
-    """Squared energy distance of whole trajectories, mean over the pairs of members.
+    """Return the squared energy distance of whole trajectories, averaged over the pairs of members.
 
-    D² = 2 E‖X - Y‖ - E‖X - X'‖ - E‖Y - Y'‖; no root is taken. Fair: unbiased, with U-statistics (r≠r'), so it may be
-    slightly negative. Else the distance of the two empirical laws themselves, which is positive even for two samples of
-    one law, by (1/R + 1/n) E‖Y - Y'‖ on average: compare it with its floor. The norm is the root mean square over the
-    cells in which both members of a pair are observed. A condition needs two members. The cost grows with the square
-    of the number of distinct missing patterns.
+    D² = 2 E‖X - Y‖ - E‖X - X'‖ - E‖Y - Y'‖; no root is taken. If fair, it is unbiased (U-statistics, r≠r') and may be
+    slightly negative. Otherwise it is the distance of the two empirical distributions, which is positive even for two
+    samples of the same distribution, by (1/R + 1/n) E‖Y - Y'‖ on average: compare it with its floor. The norm is the
+    root mean square over the cells in which both members of a pair are observed. A condition needs two members. The
+    cost grows with the square of the number of distinct missing patterns.
     """
     _need_two(len(samples))
     own_distance = _mean_self_distance if fair else (lambda rows, cells: _mean_distance(rows, rows, cells))
@@ -150,11 +150,11 @@ def crps(
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
     weights: Float[np.ndarray, " sample"] | None = None,
 ) -> float:
-    """Fair continuous ranked probability score, mean over the observed cells; lower is better.
+    """Return the fair continuous ranked probability score, averaged over the observed cells; lower is better.
 
-    CRPS = Σ_r w_r |x_r - y| - Σ_{r≠r'} w_r w_r' |x_r - x_r'| / (2 (1 - Σ_r w_r²)); equal weights make
-    the divisor 2 R (R-1). By one sort a cell: Σ_{r≠r'} w w' |x - x'| = 2 ∫ F (1 - F) dx. NaN if one sample
-    has all the weight.
+    CRPS = Σ_r w_r |x_r - y| - Σ_{r≠r'} w_r w_r' |x_r - x_r'| / (2 (1 - Σ_r w_r²)); with equal weights the divisor is 2
+    R (R-1). One sort per cell suffices: Σ_{r≠r'} w w' |x - x'| = 2 ∫ F (1 - F) dx. NaN if one sample has all the
+    weight.
     """
     _need_two(len(samples))
     x, y, present = cells_first(samples), cells_first(data), cells_first(mask_like(data, mask)) > 0
@@ -164,7 +164,7 @@ def crps(
         return float("nan")
     total = 0.0
     for cells in blocks(len(x), x.shape[1] + y.shape[1]):
-        centre = x[cells].mean(axis=1, keepdims=True)  # cumulated sums cancel: keep them small
+        centre = x[cells].mean(axis=1, keepdims=True)  # cumulative sums cancel, so keep them small
         seen = np.where(present[cells], y[cells] - centre, x[cells, :1] - centre)
         error, spread = _absolute_error(x[cells] - centre, seen, mass)
         total += (error - (spread / unlike)[:, None])[present[cells]].sum()
@@ -181,16 +181,16 @@ def coverage(
     rng: np.random.Generator | None = None,
     weights: Float[np.ndarray, " sample"] | None = None,
 ) -> dict[str, float]:
-    """Fraction of the observed cells inside the central bands, by level in percent: `{"50": ..., "90": ...}`.
+    """Return the fraction of observed cells inside the central bands, by level in percent: `{"50": ..., "90": ...}`.
 
-    The band's ends are quantiles at rank p (R + 1) of the ordered samples: then data of the samples' own law
-    are covered at the nominal rate as long as p (R + 1) >= 1 (the rank p (R - 1) + 1 that NumPy defaults to
-    covers 91 % for 95 at R = 50). With `noise_scale`, a standard deviation that broadcasts to the samples,
-    Gaussian noise is added first: the predictive band.
+    The band's ends are quantiles at rank p (R + 1) of the ordered samples: data from the samples' own distribution are
+    then covered at the nominal rate as long as p (R + 1) >= 1 (NumPy's default rank p (R - 1) + 1 covers 91 % for 95 at
+    R = 50). With `noise_scale`, a standard deviation that broadcasts to the samples, Gaussian noise is added first: the
+    predictive band.
     """
     if noise_scale is not None:
         if rng is None:
-            raise ValueError("coverage with noise_scale draws noise; rng is None. Give a NumPy Generator.")
+            raise ValueError("coverage with noise_scale draws noise; rng is None; give a NumPy Generator")
         samples = samples + noise_scale * rng.standard_normal(samples.shape)
     present = mask_like(data, mask)
     tails = [0.5 - level / 200.0 for level in levels]
@@ -206,10 +206,10 @@ def rms_std(
     data: Float[np.ndarray, "member condition time out"],
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
 ) -> Float[np.ndarray, "condition out"]:
-    """Root mean square over time of the standard deviation between members, by condition and output.
+    """Return the root mean square over time of the standard deviation between members, per condition and output.
 
-    sqrt(mean_t s_t²) with the unbiased variance s_t² over the members present (divisor n - 1); times with
-    fewer than two members are left out, NaN where none is left.
+    sqrt(mean_t s_t²) with the unbiased variance s_t² over the members present (divisor n - 1); times with fewer than
+    two members are left out; NaN where none remains.
     """
     present = mask_like(data, mask)
     count = present.sum(axis=0)
@@ -223,17 +223,17 @@ def rms_std(
 
 
 def cells_first(values: np.ndarray) -> np.ndarray:
-    """`(n, condition, time, out)` -> contiguous `(cell, n)` in 64-bit, so that sorting runs along memory."""
+    """Reorder `(n, condition, time, out)` to contiguous `(cell, n)` in 64-bit, so that sorting runs along memory."""
     return np.ascontiguousarray(values.reshape(len(values), -1).T, dtype=float)
 
 
 def mask_like(data: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """The mask, or one that says that all is there."""
+    """Return the mask, or one that is True everywhere."""
     return np.ones(data.shape, dtype=bool) if mask is None else mask
 
 
 def blocks(num_rows: int, row_size: int) -> Iterator[slice]:
-    """Slices of rows whose temporaries stay within the block size."""
+    """Yield slices of rows whose temporary arrays stay within the block size."""
     step = max(1, _BLOCK // max(row_size, 1))
     return (slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step))
 
@@ -242,17 +242,20 @@ def _normalised(weights: np.ndarray | None, num_samples: int) -> np.ndarray:
     if weights is None:
         return np.full(num_samples, 1.0 / num_samples)
     if not (np.all(weights >= 0.0) and 0.0 < np.sum(weights) < np.inf):
-        raise ValueError("Importance weights must be non-negative with a finite, positive sum; take exp first.")
+        found = f"a minimum of {np.min(weights, initial=np.inf)} and a sum of {np.sum(weights)}"
+        raise ValueError(
+            f"importance weights must be non-negative with a finite, positive sum; found {found}; take exp first"
+        )
     return np.asarray(weights, dtype=float) / np.sum(weights, dtype=float)
 
 
 def _need_two(num_samples: int) -> None:
     if num_samples < 2:
-        raise ValueError(f"A fair score needs two samples or more; it got {num_samples}. Draw more.")
+        raise ValueError(f"a fair score needs two samples or more; found {num_samples}; draw more")
 
 
 def area_between(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """∫ |Σ_{i: value_i <= x} mass_i| dx in every row: W1 for masses +1/n of one set and -1/m of the other."""
+    """Return ∫ |Σ_{i: value_i <= x} mass_i| dx per row: W1 for masses +1/n of one set and -1/m of the other."""
     area = np.empty(len(values))
     for rows in blocks(*values.shape):
         order = np.argsort(values[rows], axis=1)
@@ -265,7 +268,7 @@ def area_between(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _conditions(
     samples: np.ndarray, data: np.ndarray, mask: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Per condition: samples and data as rows, the distinct patterns of observed cells, whose is which."""
+    """Yield per condition: samples and data as rows, the distinct patterns of observed cells, each row's pattern."""
     present = mask_like(data, mask)
     for index in range(samples.shape[1]):
         x = samples[:, index].reshape(len(samples), -1).astype(float)
@@ -275,7 +278,7 @@ def _conditions(
 
 
 def _mean_distance(x: np.ndarray, y: np.ndarray, cells: np.ndarray) -> float:
-    """Mean over all pairs of rows of the root mean square difference in the cells chosen."""
+    """Return the mean over all pairs of rows of the root mean square difference in the chosen cells."""
     from scipy.spatial.distance import cdist
 
     x, y = x[:, cells], y[:, cells]
@@ -284,12 +287,12 @@ def _mean_distance(x: np.ndarray, y: np.ndarray, cells: np.ndarray) -> float:
 
 
 def _mean_self_distance(x: np.ndarray, cells: np.ndarray) -> float:
-    """The same over the pairs of different rows of one set: the zero distances to oneself are not counted."""
+    """Return the same over pairs of different rows of one set: zero distances of a row to itself are not counted."""
     return _mean_distance(x, x, cells) * len(x) / (len(x) - 1)
 
 
 def _absolute_error(x: np.ndarray, y: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Σ_r w_r |x_r - y| for every y, and ∫ F (1 - F) dx, in every row, from one sort of x and y together."""
+    """Return Σ_r w_r |x_r - y| for every y, and ∫ F (1 - F) dx, per row, from one sort of x and y together."""
     values = np.concatenate([x, y], axis=1)
     weight = np.concatenate([np.broadcast_to(mass, x.shape), np.zeros(y.shape)], axis=1)
     order = np.argsort(values, axis=1)
@@ -303,10 +306,10 @@ def _absolute_error(x: np.ndarray, y: np.ndarray, mass: np.ndarray) -> tuple[np.
 
 
 def _quantiles(samples: np.ndarray, probabilities: Sequence[float], weights: np.ndarray | None) -> list[np.ndarray]:
-    """Weighted quantiles over samples, linear between knots (n m_i + 1/2) / (n + 1).
+    """Return weighted quantiles over samples, linear between knots (n m_i + 1/2) / (n + 1).
 
-    m_i is the weight below a sample plus half its own and n = 1 / Σ w² the effective size: with equal weights
-    the knots are i / (R + 1). Beyond the outer knots the quantile is the extreme sample.
+    m_i is the weight below a sample plus half its own and n = 1 / Σ w² the effective size: with equal weights the knots
+    are i / (R + 1). Beyond the outer knots the quantile is the extreme sample.
     """
     mass = _normalised(weights, len(samples))
     values, mass = cells_first(samples[mass > 0.0]), mass[mass > 0.0]

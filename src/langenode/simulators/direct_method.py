@@ -1,6 +1,6 @@
-"""Gillespie's direct method, compiled by Numba: the inner loop of `reactions`, which imports it at first use.
+"""Gillespie's direct method, compiled by Numba: the inner loop of `reactions`, imported on first use.
 
-Importing Numba takes a second, so nobody else should. The functions run without Python's lock.
+Importing Numba takes a second, so nothing else should import this module. The functions release Python's lock.
 """
 
 import inspect
@@ -12,13 +12,13 @@ import numpy as np
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """The function for Numba; the type checks that tests wrap around every function are not for the compiler."""
+    """Compile a function with Numba, without the run-time type checks that tests wrap around every function."""
     return numba.njit(inspect.unwrap(function), nogil=True)
 
 
 @compiled
 def mix(z):
-    """SplitMix64: neighbouring seeds become unrelated numbers."""
+    """Mix by SplitMix64: neighbouring seeds become unrelated numbers."""
     z = z + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -33,7 +33,7 @@ def rotate(word, by):
 
 @compiled
 def uniform(s):
-    """xoshiro256++ with the state `s`: a number in (0, 1)."""
+    """Draw a number in (0, 1) by xoshiro256++ with the state `s`."""
     bits = rotate(s[0] + s[3], np.uint64(23)) + s[0]
     shifted = s[1] << np.uint64(17)
     s[2] ^= s[0]
@@ -47,7 +47,7 @@ def uniform(s):
 
 @compiled
 def propensity(reaction, orders, rates, x):
-    """The rate constant times the number of ways to pick the reactants."""
+    """Return the rate constant times the number of ways to choose the reactants."""
     value = rates[reaction]
     for species in range(x.size):
         for taken in range(orders[reaction, species]):
@@ -57,7 +57,7 @@ def propensity(reaction, orders, rates, x):
 
 @compiled
 def affected_reactions(orders, changes):
-    """Whose propensity changes when a reaction fires: (fired, affected)."""
+    """Return which propensities change when a reaction fires: (fired, affected)."""
     num_reactions, num_species = orders.shape
     affected = np.zeros((num_reactions, num_reactions), np.bool_)
     for fired in range(num_reactions):
@@ -70,7 +70,7 @@ def affected_reactions(orders, changes):
 
 @compiled
 def pick(a, threshold):
-    """The reaction in whose share of the total the threshold falls."""
+    """Return the reaction in whose share of the total the threshold falls."""
     fired, cumulative = 0, a[0]
     while cumulative <= threshold and fired < a.size - 1:
         fired += 1
@@ -80,7 +80,7 @@ def pick(a, threshold):
 
 @compiled
 def simulate_one(orders, changes, rates, initial, affected, times, s, max_events, counts):
-    """One trajectory into `counts`, (time, species); False where it has more than `max_events` reactions."""
+    """Simulate one trajectory into `counts`, (time, species); False if it has more than `max_events` reactions."""
     x, a = initial.copy(), np.empty(rates.size)
     for reaction in range(rates.size):
         a[reaction] = propensity(reaction, orders, rates, x)
@@ -105,7 +105,7 @@ def simulate_one(orders, changes, rates, initial, affected, times, s, max_events
 
 @compiled
 def simulate_block(orders, changes, rates, initial, times, seed, first, max_events, counts):
-    """Trajectories number `first` and on, each with a random stream of its own, into `counts`."""
+    """Simulate trajectories from number `first` on into `counts`, each with its own random stream."""
     affected = affected_reactions(orders, changes)
     s = np.empty(4, np.uint64)
     for row in range(counts.shape[0]):

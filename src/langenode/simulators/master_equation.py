@@ -2,7 +2,8 @@
 
     dp_n/dt = sum_r a_r(n - c_r) p_{n - c_r} - a_r(n) p_n        for reactions of propensity a_r and change c_r
 
-What leaves the states kept is lost, and what is lost bounds the error: states are added until it is negligible.
+Probability that leaves the retained states is lost, and the loss bounds the error: states are added until it is
+negligible.
 """
 
 from collections.abc import Sequence
@@ -25,19 +26,19 @@ class CountLaw(NamedTuple):
 
     @property
     def mean(self) -> Float[np.ndarray, " time"]:
-        """The mean count."""
+        """Return the mean count."""
         return self.probabilities @ self.counts
 
     @property
     def std(self) -> Float[np.ndarray, " time"]:
-        """The standard deviation of the count."""
+        """Return the standard deviation of the count."""
         return np.sqrt(self.probabilities @ self.counts**2 - self.mean**2)
 
 
 def count_law(
     network: ReactionNetwork, times: Sequence[float] | Float[np.ndarray, " time"], *, tolerance: float = 1e-9
 ) -> CountLaw:
-    """The law of a network of one species; the probability left out is at most `tolerance` at the last time."""
+    """Solve a network of one species; the probability left out is at most `tolerance` at the last time."""
     if len(network.species) != 1:
         raise ValueError(
             f"the master equation is solved for one species; the network has {len(network.species)}; "
@@ -57,7 +58,7 @@ def count_law(
 
 
 def _generator(network: ReactionNetwork, num_states: int) -> Float[np.ndarray, "count count"]:
-    """Rates from column to row, minus the total on the diagonal; jumps beyond the last state are lost."""
+    """Return rates from column to row, minus the total on the diagonal; jumps beyond the last state are lost."""
     parts, counts = tables(network), np.arange(num_states)
     rates = propensities(parts, counts[:, None])
     matrix = np.zeros((num_states, num_states))
@@ -71,7 +72,7 @@ def _generator(network: ReactionNetwork, num_states: int) -> Float[np.ndarray, "
 def _solve(
     generator: Float[np.ndarray, "count count"], start: int, times: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, "time count"]:
-    """From interval to interval, by one matrix exponential for each length of interval."""
+    """Advance from interval to interval, with one matrix exponential for each distinct length."""
     from scipy.linalg import expm
 
     steps: dict[float, np.ndarray] = {}

@@ -2,7 +2,7 @@
 
     dy = -gamma (y - y_bar) dt,    gamma ~ N(8, 0.8),  y_bar ~ N(1, 0.1),  y_0 ~ N(2, 0.02)        (paper, section 4.1)
 
-As the linear law `dh/dt = W h + b` the weights are `W = -gamma`, `b = gamma y_bar`. The second numbers are standard
+As a linear equation `dh/dt = W h + b` the weights are `W = -gamma`, `b = gamma y_bar`. The second numbers are standard
 deviations.
 """
 
@@ -17,7 +17,7 @@ from langenode.data import Dataset
 
 
 class OUParameters(NamedTuple):
-    """The law of the generator; with zero spreads there is one true (W, b)."""
+    """The distributions of the generator's parameters; with zero spreads there is one true (W, b)."""
 
     rate_mean: float = 8.0
     rate_std: float = 0.8
@@ -31,7 +31,7 @@ class OUParameters(NamedTuple):
 
 
 def simulate(parameters: OUParameters, num: int, *, key: PRNGKeyArray) -> Dataset:
-    """Trajectories of one condition; the drawn (W, b) are kept as attributes."""
+    """Simulate trajectories of one condition; the drawn (W, b) are kept as attributes."""
     draws = np.asarray(jax.random.normal(key, (3, num)), float)
     rate = parameters.rate_mean + parameters.rate_std * draws[0]
     level = parameters.level_mean + parameters.level_std * draws[1]
@@ -59,7 +59,7 @@ class WeightMoments(NamedTuple):
 
 
 def exact_moments(parameters: OUParameters) -> WeightMoments:
-    """Moments of (W, b) = (-gamma, gamma y_bar) for independent normal gamma and y_bar."""
+    """Return the moments of (W, b) = (-gamma, gamma y_bar) for independent normal gamma and y_bar."""
     rate, rate_variance = parameters.rate_mean, parameters.rate_std**2
     level, level_variance = parameters.level_mean, parameters.level_std**2
     b_variance = rate_variance * level_variance + rate**2 * level_variance + rate_variance * level**2
@@ -69,7 +69,7 @@ def exact_moments(parameters: OUParameters) -> WeightMoments:
 
 
 def log_density(weights: Float[Array, "2"], parameters: OUParameters) -> Float[Array, ""]:
-    """Log density of (W, b) with `y_bar = -b / W` (paper, appendix C)."""
+    """Return the log density of (W, b) with `y_bar = -b / W` (paper, appendix C)."""
     W, b = weights
     rate = (W + parameters.rate_mean) / parameters.rate_std
     level = (-b / W - parameters.level_mean) / parameters.level_std
@@ -78,7 +78,7 @@ def log_density(weights: Float[Array, "2"], parameters: OUParameters) -> Float[A
 
 
 def score(weights: Float[Array, "2"], parameters: OUParameters) -> Float[Array, "2"]:
-    """Gradient of the log density of (W, b), as appendix C writes it: the drift of a Langevin SDE that samples it."""
+    """Return the gradient of the log density of (W, b) (appendix C): the drift of a Langevin SDE that samples it."""
     W, b = weights
     offset = b / W + parameters.level_mean
     by_W = -1.0 / W - (W + parameters.rate_mean) / parameters.rate_std**2 + b * offset / (parameters.level_std * W) ** 2

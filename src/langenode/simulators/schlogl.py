@@ -1,4 +1,4 @@
-"""The Schlögl reaction: two ways to hold a steady number of molecules, and chance decides between them.
+"""The Schlögl reaction: a bistable system in which chance decides between two steady numbers of molecules.
 
 A + 2 X <-> 3 X,    B <-> X        with A and B held constant                                (paper, section 4.2)
 """
@@ -14,7 +14,7 @@ from langenode.simulators.reactions import simulate as simulate_reactions
 
 
 class SchloglParameters(NamedTuple):
-    """Rate constants and counts; from 250 molecules about half of the trajectories go each way."""
+    """Rate constants and counts; from 250 molecules about half of the trajectories reach each steady state."""
 
     k1: float = 3e-7
     k2: float = 1e-4
@@ -28,12 +28,12 @@ class SchloglParameters(NamedTuple):
 
     @property
     def times(self) -> np.ndarray:
-        """When the molecules are counted."""
+        """The times at which the molecules are counted."""
         return np.linspace(0.0, self.end_time, self.num_times)
 
 
 def network(parameters: SchloglParameters) -> ReactionNetwork:
-    """The four reactions of X."""
+    """Return the four reactions of X."""
     p = parameters
     reactions = (
         Reaction({"X": 2}, {"X": 3}, p.k1 * p.num_a),
@@ -45,7 +45,7 @@ def network(parameters: SchloglParameters) -> ReactionNetwork:
 
 
 def simulate(parameters: SchloglParameters, num: int, *, key: PRNGKeyArray) -> Dataset:
-    """Exact trajectories of one condition, all from the same start."""
+    """Simulate exact trajectories of one condition, all from the same start."""
     counts = simulate_reactions(network(parameters), parameters.times, num, key=key)
     start = np.full((num, 1), float(parameters.num_start))
     return Dataset.from_arrays(parameters.times, counts.astype(float), initial=start, output_names=("X",))

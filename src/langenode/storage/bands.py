@@ -1,4 +1,4 @@
-"""Predictions for people: samples, mean and quantiles as xarray, the bands as a table of text."""
+"""Predictions for people: samples, mean and quantiles as an xarray Dataset, and the bands as a CSV table."""
 
 import csv
 import io
@@ -14,10 +14,10 @@ LEVELS = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 def prediction_dataset(
     data: Dataset, outputs: np.ndarray, observable: np.ndarray, weights: np.ndarray, weight_names: tuple[str, ...]
 ) -> Any:
-    """An xarray Dataset over (sample, condition, time, out).
+    """Return an xarray Dataset over (sample, condition, time, out).
 
-    `outputs`, `mean` and `quantiles` are the model's; `observation_quantiles` are those of new observations. Beyond
-    the end of a shorter trajectory (`length` time points) the numbers repeat its last time.
+    `outputs`, `mean` and `quantiles` are the model's; `observation_quantiles` are those of new observations. Beyond the
+    end of a shorter trajectory (`length` time points) the numbers repeat its last time.
     """
     import xarray as xr
 
@@ -38,7 +38,7 @@ def prediction_dataset(
             "condition": list(data.condition_names),
         },
     )
-    if len(weight_names):  # NetCDF-3 takes an axis of length zero for one that may grow
+    if len(weight_names):  # NetCDF-3 treats an axis of length zero as unlimited
         dataset = dataset.assign_coords(weight=list(weight_names)).assign(weights=(("sample", "weight"), weights))
     for name, unit in data.units.items():
         if name == "time":
@@ -47,12 +47,12 @@ def prediction_dataset(
 
 
 def _quantiles(samples: np.ndarray) -> np.ndarray:
-    # At rank p (R + 1), as in `metrics.coverage`: bands are nominal also for few samples.
+    # At rank p (R + 1), as in `metrics.coverage`: coverage is nominal even for few samples.
     return np.quantile(samples, LEVELS, axis=0, method="weibull")
 
 
 def bands_csv(dataset: Any) -> str:
-    """A row a condition and time; for every output the mean, the model's 90 % band and that of observations."""
+    """Return one row per condition and time; per output the mean, and the 90 % bands of the model and observations."""
     ends = [LEVELS.index(0.05), LEVELS.index(0.95)]
     model = dataset["quantiles"].to_numpy()[ends]
     observed = dataset["observation_quantiles"].to_numpy()[ends]

@@ -1,7 +1,7 @@
-"""One file format for everything fitted: a JSON header and arrays by name, in a safetensors container.
+"""One file format for everything fitted: a JSON header and named arrays, in a safetensors container.
 
-A file never carries code: a reader gives a tree of the right structure (`like`), and the arrays are put into it by
-the names of their places. The same format holds point fits, fitted problems and training checkpoints.
+A file never contains code: the reader provides a tree of the right structure (`like`), and arrays are placed into it by
+name. The same format holds point fits, fitted problems and training checkpoints.
 """
 
 import json
@@ -19,11 +19,11 @@ FORMAT_VERSION = 1
 
 
 class FitFileError(ValueError):
-    """What must hold of a fit file, what was found and what to do."""
+    """What must hold of a fit file, what was found, and what to do."""
 
 
 def to_bytes(header: dict[str, Any], tree: Any) -> bytes:
-    """A header and the arrays of a tree as the content of a file."""
+    """Return the content of a file with this header and the arrays of this tree."""
     from safetensors.numpy import save
 
     header = {"format_version": FORMAT_VERSION, **header}
@@ -31,16 +31,16 @@ def to_bytes(header: dict[str, Any], tree: Any) -> bytes:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header alone, after checking that the file is ours and not from the future."""
+    """Read the header alone, after checking that Langenode wrote the file and that its format is not newer."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except FileNotFoundError:
-        raise FitFileError(f"a fit file must exist; there is no {path}; check the name") from None
+        raise FitFileError(f"a fit file must exist; found no {path}; check the name") from None
     except (SafetensorError, OSError) as error:
-        raise FitFileError(f"a fit file must be whole; {path} cannot be read ({error}); make it again") from None
+        raise FitFileError(f"a fit file must be complete; {path} cannot be read ({error}); create it again") from None
     if FORMAT not in metadata:
         raise FitFileError(f"a fit file must be written by langenode; {path} is not; give a .langenode file")
     try:
@@ -48,7 +48,7 @@ def read_header(path: Path) -> dict[str, Any]:
         is_future = header["format_version"] > FORMAT_VERSION
     except (ValueError, TypeError, KeyError):
         raise FitFileError(
-            f"a fit file must have a header of langenode's; {path} has a damaged one; make it again"
+            f"a fit file must have a langenode header; that of {path} is damaged; create it again"
         ) from None
     if is_future:
         raise FitFileError(

@@ -1,6 +1,7 @@
-"""A run is a folder: the names in it, writes that are whole or absent, and a lock.
+"""The run folder: its file names, atomic writes, and a lock.
 
-Every file is written beside its place under a temporary name and moved there, so that a reader never sees half of one.
+Every file is written under a temporary name in the same folder and then moved into place, so that a reader never sees a
+partial file.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ SECONDS_TO_WRITE_A_LOCK = 5.0
 
 
 class RunFolderError(ValueError):
-    """What must hold of a run folder, what was found and what to do."""
+    """What must hold of a run folder, what was found, and what to do."""
 
 
 class RunFolder:
@@ -43,11 +44,11 @@ class RunFolder:
         self.lock = self.path / ".lock"
 
     def companion(self, name: str) -> Path:
-        """The file of another fit, for comparison."""
+        """Return the file of another fit, for comparison."""
         return self.path / f"companion-{name}.langenode"
 
     def create(self, *, force: bool) -> None:
-        """Make the folder; refuse one that holds a run already, or, with `force`, remove that run first."""
+        """Make the folder; refuse one that already holds a run, or, with `force`, remove that run first."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"a run needs a folder; {self.path} is a file; choose another --out")
         occupied = self.path.exists() and any(entry.name != self.lock.name for entry in self.path.iterdir())
@@ -55,7 +56,7 @@ class RunFolder:
             raise RunFolderError(f"a new run needs an empty folder; {self.path} is not; use --force or another --out")
         if occupied and not (self.config.exists() or self.provenance.exists()):
             raise RunFolderError(
-                f"--force replaces a run only; {self.path} holds none (no config.toml); choose another --out"
+                f"--force replaces only a run; {self.path} holds none (no config.toml); choose another --out"
             )
         if occupied:
             self._remove_run()
@@ -74,9 +75,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock; a second process on the same folder is refused, a dead one's lock is taken over.
+        """Hold the folder's lock; refuse a second process on the same folder, and take over a dead process's lock.
 
-        A folder that was made for the lock and holds nothing in the end is removed.
+        A folder that was created for the lock and is still empty at the end is removed.
         """
         with _removed_if_new_and_empty(self.path):
             try:
@@ -100,7 +101,7 @@ def _removed_if_new_and_empty(path: Path) -> Iterator[None]:
         yield
     finally:
         if is_new:
-            with contextlib.suppress(OSError):  # it is not empty, or was never made
+            with contextlib.suppress(OSError):  # not empty, or never created
                 path.rmdir()
 
 
@@ -114,18 +115,18 @@ def _take_lock(path: Path) -> None:
             if _is_running(path):
                 break
             path.unlink(missing_ok=True)
-        except OSError:  # no room for a number: an empty lock is no one's
+        except OSError:  # disk full: an empty lock has no owner
             path.unlink(missing_ok=True)
             raise
     raise RunFolderError(
-        f"one process at a time works in a run folder; {path.parent} is in use; wait, or choose another --out"
+        f"a run folder is for one process at a time; {path.parent} is in use; wait, or choose another --out"
     )
 
 
 def _is_running(path: Path) -> bool:
     try:
         text = path.read_text()
-        if not text:  # made this moment, its owner not yet written; or left by one that died right then
+        if not text:  # just created and its owner not yet written, or left by a process that died at that point
             return time.time() - path.stat().st_mtime < SECONDS_TO_WRITE_A_LOCK
         os.kill(int(text), 0)
     except (ValueError, ProcessLookupError, FileNotFoundError):
@@ -136,12 +137,12 @@ def _is_running(path: Path) -> bool:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it appears whole or not at all."""
+    """Write a file atomically: it appears complete or not at all."""
     write_together({path: content})
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together: none is put in its place before all are on the disk."""
+    """Write files that belong together: none is moved into place before all are on disk."""
     temporaries: dict[Path, Path] = {}
     try:
         for path, content in contents.items():
@@ -174,12 +175,12 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """`write_bytes` for JSON; not-a-number becomes null, since JSON has none."""
+    """`write_bytes` for JSON; NaN becomes null, since JSON has no NaN."""
     write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: lists for arrays and tuples, None where a number is not finite."""
+    """Convert a value to JSON types: lists for arrays and tuples, None where a number is not finite."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -192,7 +193,7 @@ def plain(value: Any) -> Any:
 
 
 def read_record(path: Path, *, remedy: str = "delete it, or make the run again") -> dict[str, Any]:
-    """A JSON file that holds a mapping; empty where there is no file."""
+    """Read a JSON file that holds a mapping; empty if there is no file."""
     found = read_json(path, remedy=remedy)
     if found is None:
         return {}
@@ -202,7 +203,7 @@ def read_record(path: Path, *, remedy: str = "delete it, or make the run again")
 
 
 def read_json(path: Path, *, remedy: str) -> Any:
-    """A JSON file; None where there is none."""
+    """Read a JSON file; None if there is no file."""
     if not path.is_file():
         return None
     try:
@@ -212,9 +213,9 @@ def read_json(path: Path, *, remedy: str) -> Any:
 
 
 def read_config(folder: RunFolder) -> dict[str, Any]:
-    """The resolved configuration; its presence is what makes a folder a run."""
+    """Read the resolved configuration; a folder is a run if it has one."""
     if not folder.path.is_dir():
-        raise RunFolderError(f"a run is a folder; there is none at {folder.path}; check the name")
+        raise RunFolderError(f"a run is a folder; found none at {folder.path}; check the name")
     if not folder.config.is_file():
         raise RunFolderError(f"a run folder holds a config.toml; {folder.path} has none; name the folder of a run")
     try:
@@ -224,7 +225,7 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_metrics(folder: RunFolder) -> dict[str, Any]:
-    """The numbers of an evaluated run."""
+    """Read the numbers of an evaluated run."""
     remedy = f"run: langenode evaluate {folder.path}"
     if not folder.metrics.is_file():
         raise RunFolderError(f"a run must be evaluated first; {folder.path} has no metrics.json; {remedy}")

@@ -27,7 +27,7 @@ class StoredPrediction(NamedTuple):
 def write_predictions(
     path: Path, data: Dataset, prediction: Prediction, observable: np.ndarray, weight_names: tuple[str, ...]
 ) -> None:
-    """Samples, mean and quantiles for every condition, with the weights that made them."""
+    """Write samples, mean and quantiles for every condition, with the weights they were made with."""
     weights = np.asarray(prediction.weights)
     dataset = prediction_dataset(data, prediction.outputs, observable, weights, weight_names)
     if not np.array_equal(observable, prediction.outputs):
@@ -75,7 +75,7 @@ def read_history(path: Path) -> dict[str, np.ndarray]:
 
 
 def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:
-    """Add a row; rows from beyond `step`, left by a run that was cut off later than its checkpoint, are dropped."""
+    """Add a row; drop rows beyond `step`, left by a run that was interrupted after its last checkpoint."""
     earlier = path.read_text().splitlines() if path.exists() else []
     kept = [line for line in earlier if int(line.split(",")[0]) < step]
     row = ",".join([str(step), *(repr(float(x)) for x in w1_per_time)])
@@ -83,7 +83,7 @@ def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:
 
 
 def read_convergence(path: Path) -> dict[str, np.ndarray]:
-    """W1 over time at some updates: `update` and `w1`, (update, time)."""
+    """Read W1 over time at some updates: `update` and `w1`, (update, time)."""
     table = np.loadtxt(path, delimiter=",", ndmin=2) if path.exists() else np.zeros((0, 2))
     return {"update": table[:, 0], "w1": table[:, 1:]}
 

@@ -1,7 +1,7 @@
-"""How the cube is strained: random walks of its faces, and the fixed tension tests of a laboratory.
+"""Loadings of the cube: random walks of its faces, and tension tests as in a laboratory.
 
-A loading is the logarithmic strain normal to the three faces over time. Loadings keep the volume unless asked: the
-matrix is 2500 times stiffer in bulk than in shear, so that a free walk is all pressure.
+A loading is the logarithmic strain normal to the three faces over time. Loadings are isochoric by default: the matrix
+is 2500 times stiffer in bulk than in shear, so that an unconstrained walk would produce almost only pressure.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from langenode._types import Float
 
-# Directions of the tension modes, traceless: stretch along an axis, along two, and in a plane that keeps the third.
+# Traceless directions of the tension modes: uniaxial, equibiaxial, and planar (the third axis is kept).
 _TENSIONS = {
     "uniaxial": [(1.0, -0.5, -0.5), (-0.5, 1.0, -0.5), (-0.5, -0.5, 1.0)],
     "biaxial": [(-1.0, 0.5, 0.5), (0.5, -1.0, 0.5), (0.5, 0.5, -1.0)],
@@ -36,7 +36,7 @@ def make_loadings(
     isochoric: bool = True,
     rng: np.random.Generator,
 ) -> Loadings:
-    """Walks whose root mean square strain at the end is `amplitude`, and tension tests that ramp to it and hold."""
+    """Make walks of root mean square strain `amplitude` at the end, and tension tests that ramp to it and hold."""
     times = time_step * np.arange(num_steps + 1)
     walks = random_walks(num_walks, num_steps, amplitude, isochoric=isochoric, rng=rng)
     names, tests = tension_tests(num_tensions, num_steps, amplitude)
@@ -47,19 +47,20 @@ def make_loadings(
 def random_walks(
     num: int, num_steps: int, amplitude: float, *, isochoric: bool, rng: np.random.Generator
 ) -> Float[np.ndarray, "loading time 3"]:
-    """Gaussian random walks from zero; isochoric ones have no trace."""
+    """Draw Gaussian random walks from zero; isochoric ones have zero trace."""
     steps = rng.standard_normal((num, num_steps, 3))
     if isochoric:
-        steps = (steps - steps.mean(-1, keepdims=True)) * np.sqrt(1.5)  # a projection keeps two parts in three
+        # The projection keeps two thirds of the variance.
+        steps = (steps - steps.mean(-1, keepdims=True)) * np.sqrt(1.5)
     path = np.cumsum(steps * amplitude / np.sqrt(num_steps), axis=1)
     return np.concatenate([np.zeros((num, 1, 3)), path], axis=1)
 
 
 def tension_tests(num: int, num_steps: int, amplitude: float) -> tuple[list[str], Float[np.ndarray, "loading time 3"]]:
-    """The first `num` of 18 tests: nine modes, each at full and at half amplitude, in half of the time."""
+    """Return the first `num` of 18 tests: nine modes, each at full and at half amplitude, ramped in half the time."""
     modes = [(f"{kind} {i + 1}", np.array(mode)) for kind, ways in _TENSIONS.items() for i, mode in enumerate(ways)]
     if num > 2 * len(modes):
-        raise ValueError(f"there are {2 * len(modes)} tension tests; got num_tensions={num}; ask for fewer, or walks")
+        raise ValueError(f"there are {2 * len(modes)} tension tests; found num_tensions={num}; use fewer")
     ramp = np.minimum(np.arange(num_steps + 1) / max(num_steps // 2, 1), 1.0)
     tests = [(name, size * mode) for size in (1.0, 0.5) for name, mode in modes]
     names = [f"{name} {'full' if i < len(modes) else 'half'}" for i, (name, _) in enumerate(tests[:num])]

@@ -1,4 +1,4 @@
-"""Glass spheres in a periodic cube, and how much glass each voxel of the cube holds."""
+"""Glass spheres in a periodic cube, and the glass content of each voxel."""
 
 from typing import NamedTuple
 
@@ -6,47 +6,47 @@ import numpy as np
 
 from langenode._types import Float
 
-# Random placement jams at 0.38 of the volume, gaps included, in a large cube; a small one may hold a little more.
+# Random placement jams at 0.38 of the volume, gaps included, in a large cube; slightly later in a small one.
 DENSEST_PLACEMENT = 0.5
 TRIALS_PER_SPHERE = 1000
 MOST_RESTARTS = 100
 
 
 class Microstructure(NamedTuple):
-    """Equal spheres in the unit cube, which repeats itself in all directions."""
+    """Equal spheres in the unit cube, repeated periodically in all directions."""
 
     centres: Float[np.ndarray, "sphere 3"]
     radius: float
 
     @property
     def volume_fraction(self) -> float:
-        """The glass's share of the volume."""
+        """The volume fraction of glass."""
         return len(self.centres) * 4.0 / 3.0 * np.pi * self.radius**3
 
 
 def periodic_distances(
     centres: Float[np.ndarray, "sphere 3"], point: Float[np.ndarray, " 3"]
 ) -> Float[np.ndarray, " sphere"]:
-    """Distance of a point to the nearest image of every centre."""
+    """Return the distance of a point to the nearest image of every centre."""
     offsets = centres - point
     return np.linalg.norm(offsets - np.round(offsets), axis=1)
 
 
 def place_spheres(num_spheres: int, volume_fraction: float, *, seed: int, gap: float = 0.3) -> Microstructure:
-    """Random sequential placement: uniform centres, refused where they come too near, from the start when stuck.
+    """Place spheres by random sequential addition: uniform centres, rejected if too close; restart when stuck.
 
-    `gap` is the least distance between two surfaces as a share of the radius: a layer of matrix much thinner than a
-    voxel is not resolved, and makes the stiffness depend on where the voxels happen to lie.
+    `gap` is the smallest distance between two surfaces as a fraction of the radius: a layer of matrix much thinner than
+    a voxel is not resolved, and makes the stiffness depend on the position of the voxels.
     """
     if num_spheres < 1 or not 0.0 < volume_fraction < 1.0 or gap < 0.0:
         raise ValueError(
-            "a composite has one sphere or more, a volume fraction between 0 and 1 and no negative gap; got "
+            "a composite has one sphere or more, a volume fraction between 0 and 1 and no negative gap; found "
             f"{num_spheres}, {volume_fraction} and {gap}; correct them"
         )
     radius = float((volume_fraction / num_spheres * 3.0 / (4.0 * np.pi)) ** (1.0 / 3.0))
     apart = (2.0 + gap) * radius
     rng = np.random.default_rng(seed)
-    # A sphere must also stay clear of its own images, one edge away.
+    # A sphere must also keep its distance from its own images, one edge away.
     if apart <= 1.0 and volume_fraction * (1.0 + gap / 2.0) ** 3 < DENSEST_PLACEMENT:
         for _ in range(MOST_RESTARTS):
             centres = _place_once(num_spheres, apart, rng)
@@ -54,12 +54,12 @@ def place_spheres(num_spheres: int, volume_fraction: float, *, seed: int, gap: f
                 return Microstructure(centres, radius)
     raise ValueError(
         f"spheres must fit into the cube at random without touching; {num_spheres} of volume fraction "
-        f"{volume_fraction} and gap {gap} were not placed; lower one of them (0.3 with a gap of 0.3 is about the most)"
+        f"{volume_fraction} and gap {gap} were not placed; lower one of them (0.3 with a gap of 0.3 is about the limit)"
     )
 
 
 def _place_once(num_spheres: int, apart: float, rng: np.random.Generator) -> Float[np.ndarray, "sphere 3"] | None:
-    """Centres at least `apart` from each other, or None when no place is found for one of them."""
+    """Return centres at least `apart` from each other, or None if one of them finds no place."""
     centres = np.empty((0, 3))
     for _ in range(num_spheres * TRIALS_PER_SPHERE):
         centre = rng.random(3)
@@ -73,11 +73,9 @@ def _place_once(num_spheres: int, apart: float, rng: np.random.Generator) -> Flo
 def glass_fraction(
     microstructure: Microstructure, resolution: int, *, subsamples: int = 10
 ) -> Float[np.ndarray, "n n n"]:
-    """Volume fraction of glass in every voxel, from `subsamples`^3 points in each."""
+    """Return the volume fraction of glass in every voxel, from `subsamples`^3 points in each."""
     if resolution < 1 or subsamples < 1:
-        raise ValueError(
-            f"voxels and points are counted from one; got {resolution} and {subsamples}; give whole numbers"
-        )
+        raise ValueError(f"voxels and points must be one or more; found {resolution} and {subsamples}; correct them")
     num_points = resolution * subsamples
     points = (np.arange(num_points) + 0.5) / num_points
     inside = np.zeros((num_points,) * 3, bool)

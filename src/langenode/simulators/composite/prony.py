@@ -1,4 +1,4 @@
-"""The matrix's relaxing shear modulus, `G(t) = G_inf + sum_i G_i exp(-t / tau_i)`, and its answer to a strain path."""
+"""The matrix's relaxing shear modulus, `G(t) = G_inf + sum_i G_i exp(-t / tau_i)`, and its response to strain."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ from langenode._types import Float
 
 
 class Prony(NamedTuple):
-    """Shear moduli in MPa, at once and in the end, and relaxation times (s), evenly spaced in the logarithm.
+    """Instantaneous and relaxed shear moduli in MPa, and relaxation times (s), evenly spaced in the logarithm.
 
-    The paper gives the two moduli and the range of the times; their number, half a decade apart, and their `weights`
-    (a number a time, equal if not given) are our choice.
+    The paper gives the two moduli and the range of the times; the number of times (half a decade apart) and their
+    `weights` (one per time, equal if not given) are our choice.
     """
 
     instantaneous: float = 0.362
@@ -33,7 +33,7 @@ class Prony(NamedTuple):
         if weights.shape != (self.num_times,) or weights.min() < 0.0 or weights.sum() <= 0.0:
             raise ValueError(
                 f"a Prony series needs a weight of at least 0 for each of its {self.num_times} times; "
-                f"got {self.weights}; give as many, or none for equal ones"
+                f"found {self.weights}; give one per time, or none for equal weights"
             )
         return (self.instantaneous - self.equilibrium) * weights / weights.sum()
 
@@ -41,10 +41,10 @@ class Prony(NamedTuple):
 def relax(
     prony: Prony, times: Float[np.ndarray, " time"], strain: Float[np.ndarray, "*path time component"]
 ) -> Float[np.ndarray, "*path time component"]:
-    """`integral of G(t - s) de(s)` for a strain that is zero before the first time and linear between the times.
+    """Return `integral of G(t - s) de(s)`; the strain is zero before the first time and linear between the times.
 
     Each elastic strain `b_i' = e' - b_i / tau_i` is advanced exactly: `b_i <- exp(-x) b_i + (1 - exp(-x)) / x de` with
-    `x = dt / tau_i`. A strain that is not zero at the first time was applied at once.
+    `x = dt / tau_i`. A nonzero strain at the first time was applied instantaneously.
     """
     moduli, taus = prony.moduli, prony.times
     elastic = np.repeat(strain[..., :1, :], len(taus), axis=-2)  # (..., relaxation time, component)

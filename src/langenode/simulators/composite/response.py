@@ -3,8 +3,8 @@
     T(t) = C0 e(t) + C1 integral of G(t - s) de(s),    S = T / (1 + 2 E)    along the cube's axes
 
 C0 and C1 are a cube's effective stiffness, linear in the matrix's shear modulus, from finite elements. T is conjugate
-to the logarithmic strain e, S to Green's strain E = (exp(2 e) - 1) / 2. Against finite-strain finite elements this is
-4 to 5 % off at 2.6 % strain; in Green's strain it would be off by a factor.
+to the logarithmic strain e, S to Green's strain E = (exp(2 e) - 1) / 2. Compared with finite-strain finite elements
+this is 4 to 5 % off at 2.6 % strain; the same superposition in Green's strain would be off by a factor.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ STRAIN_NAMES, STRESS_NAMES = ("E11", "E22", "E33"), ("S11", "S22", "S33")
 
 
 def respond(loadings: Loadings, stiffnesses: Sequence[CompositeStiffness], prony: Prony) -> np.ndarray:
-    """Second Piola-Kirchhoff stresses normal to the faces, (replica, loading, time, 3), in MPa."""
+    """Return second Piola-Kirchhoff stresses normal to the faces, (microstructure, loading, time, 3), in MPa."""
     strain = loadings.log_strain
     relaxed = relax(prony, loadings.times, strain)
     fixed = np.stack([stiffness.fixed[:3, :3] for stiffness in stiffnesses])
@@ -30,18 +30,18 @@ def respond(loadings: Loadings, stiffnesses: Sequence[CompositeStiffness], prony
 
 
 def composite_data(
-    loadings: Loadings, replicas: Sequence[int], stiffnesses: Sequence[CompositeStiffness], prony: Prony
+    loadings: Loadings, numbers: Sequence[int], stiffnesses: Sequence[CompositeStiffness], prony: Prony
 ) -> Dataset:
-    """Every replica under every loading: a loading is a condition, a microstructure a unit."""
+    """Build the data of every microstructure under every loading: a loading is a condition, a microstructure a unit."""
     stress = respond(loadings, stiffnesses, prony)
     green = np.expm1(2.0 * loadings.log_strain) / 2.0
-    num_replicas, num_loadings = stress.shape[:2]
+    num_cubes, num_loadings = stress.shape[:2]
     return Dataset.from_arrays(
         loadings.times,
         stress.reshape(-1, *stress.shape[2:]),
-        inputs=np.tile(green, (num_replicas, 1, 1)),
-        condition=np.tile(np.array(loadings.names), num_replicas),
-        unit=np.repeat(np.array([f"cube {number:03d}" for number in replicas]), num_loadings),
+        inputs=np.tile(green, (num_cubes, 1, 1)),
+        condition=np.tile(np.array(loadings.names), num_cubes),
+        unit=np.repeat(np.array([f"cube {number:03d}" for number in numbers]), num_loadings),
         input_names=STRAIN_NAMES,
         output_names=STRESS_NAMES,
         units={"time": "s"} | dict.fromkeys(STRESS_NAMES, "MPa"),

@@ -1,7 +1,7 @@
 """Effective linear stiffness of a periodic voxel cube: trilinear finite elements with mean dilatation.
 
-The energy density in a voxel is K/2 (mean div u)^2 + G |dev eps|^2; taking the mean of the dilatation over the voxel
-keeps a nearly incompressible matrix from locking. For macroscopic unit strains e_i and periodic fluctuations u_i,
+The energy density in a voxel is K/2 (mean div u)^2 + G |dev eps|^2; averaging the dilatation over the voxel prevents
+locking in a nearly incompressible matrix. For macroscopic unit strains e_i and periodic fluctuations u_i,
 
     C_ij = < (e_i + grad u_i) : C : (e_j + grad u_j) >        u_i: minimiser of the energy
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
 VOIGT = ((0, 0), (1, 1), (2, 2), (1, 2), (0, 2), (0, 1))
-# The corners of a voxel, the order of its nodes.
+# The corners of a voxel, in the order of its nodes.
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)))
 
 
@@ -34,7 +34,7 @@ class Phase(NamedTuple):
 
     @classmethod
     def from_young(cls, young: float, poisson: float) -> "Phase":
-        """K = E / (3 (1 - 2 nu)), G = E / (2 (1 + nu))."""
+        """Convert: K = E / (3 (1 - 2 nu)), G = E / (2 (1 + nu))."""
         return cls(young / (3.0 * (1.0 - 2.0 * poisson)), young / (2.0 * (1.0 + poisson)))
 
     @property
@@ -55,12 +55,15 @@ Solve = Callable[["csc_array", np.ndarray], np.ndarray]
 
 
 def reuss(glass: Float[np.ndarray, "n n n"], glass_modulus: float, matrix_modulus: float) -> Float[np.ndarray, "n n n"]:
-    """Modulus of voxels that hold both phases: the harmonic mean by volume. Binary voxels are far too stiff."""
+    """Return the modulus of voxels that hold both phases: the harmonic mean by volume.
+
+    Assigning each voxel to one phase would be far too stiff.
+    """
     return 1.0 / (glass / glass_modulus + (1.0 - glass) / matrix_modulus)
 
 
 class ElementMatrices(NamedTuple):
-    """A voxel of unit edge: K `bulk` + G `shear` is its stiffness; `affine` are its nodes' displacements by strains."""
+    """A voxel of unit edge: stiffness K `bulk` + G `shear`, and nodal displacements `affine` under unit strains."""
 
     bulk: Float[np.ndarray, "24 24"]
     shear: Float[np.ndarray, "24 24"]
@@ -68,7 +71,7 @@ class ElementMatrices(NamedTuple):
 
 
 def element_matrices() -> ElementMatrices:
-    """By Gauss' rule of 2^3 points, exact for a cube."""
+    """Integrate the element matrices by the Gauss rule of 2^3 points, exact for a cube."""
     strain = np.array([_strain_operator(point) for point in itertools.product((-1.0, 1.0), repeat=3)])
     dilatation = strain[:, :3].sum(1).mean(0)
     shear = np.einsum("qia,ij,qjb->ab", strain, DEVIATORIC, strain) / len(strain)
@@ -80,7 +83,7 @@ def element_matrices() -> ElementMatrices:
 
 
 def _strain_operator(signs: tuple[float, ...]) -> Float[np.ndarray, "6 24"]:
-    """Voigt strain at a Gauss point from the displacements of the eight nodes."""
+    """Return the Voigt strain at a Gauss point from the displacements of the eight nodes."""
     position = 0.5 + np.array(signs) / np.sqrt(12.0)
     factors = np.where(CORNERS == 1, position, 1.0 - position)
     slopes = 2.0 * CORNERS - 1.0
@@ -93,7 +96,7 @@ def _strain_operator(signs: tuple[float, ...]) -> Float[np.ndarray, "6 24"]:
 
 
 def _degrees_of_freedom(resolution: int) -> Int[np.ndarray, "voxel 24"]:
-    """Numbers of the displacements at the nodes of every voxel; nodes on opposite faces are one."""
+    """Number the displacements at the nodes of every voxel; nodes on opposite faces are identified."""
     voxels = np.indices((resolution,) * 3).reshape(3, -1).T
     nodes = (voxels[:, None] + CORNERS) % resolution
     numbers = nodes @ [resolution**2, resolution, 1]
@@ -101,7 +104,7 @@ def _degrees_of_freedom(resolution: int) -> Int[np.ndarray, "voxel 24"]:
 
 
 def direct_solve(matrix: "csc_array", loads: np.ndarray) -> np.ndarray:
-    """SciPy's SuperLU, told that the pattern is symmetric and the matrix positive: 2 to 3 times faster than unasked."""
+    """Solve with SciPy's SuperLU, set for a symmetric positive matrix: 2 to 3 times faster than by default."""
     from scipy.sparse.linalg import splu
 
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
@@ -109,7 +112,7 @@ def direct_solve(matrix: "csc_array", loads: np.ndarray) -> np.ndarray:
 
 
 def pardiso_solve(matrix: "csc_array", loads: np.ndarray) -> np.ndarray:
-    """Intel's Pardiso through pypardiso, which must be installed: 2 to 4 times faster from 16 voxels an edge on."""
+    """Solve with Intel's Pardiso (pypardiso, if installed): 2 to 4 times faster from 16 voxels per edge on."""
     try:
         from pypardiso import spsolve  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -120,40 +123,43 @@ def pardiso_solve(matrix: "csc_array", loads: np.ndarray) -> np.ndarray:
 
 
 def has_pardiso() -> bool:
-    """Whether pypardiso is installed: twice as quick, but it brings Intel's libraries."""
+    """Whether pypardiso is installed: twice as fast, but it needs Intel's libraries."""
     return importlib.util.find_spec("pypardiso") is not None
 
 
 def default_solve() -> Solve:
-    """Pypardiso's solver where it is installed, else SciPy's."""
+    """Return pypardiso's solver where it is installed, else SciPy's."""
     return pardiso_solve if has_pardiso() else direct_solve
 
 
 def effective_stiffness(
     bulk: Float[np.ndarray, "n n n"], shear: Float[np.ndarray, "n n n"], *, solve: Solve | None = None
 ) -> Float[np.ndarray, "6 6"]:
-    """Stiffness of the periodic cube whose voxels have these moduli (MPa); `solve` is the default one unless given."""
+    """Return the stiffness of the periodic cube whose voxels have these moduli (MPa).
+
+    `solve` solves the linear system; `default_solve()` if not given.
+    """
     _check(bulk, shear)
     pattern, freedoms = element_matrices(), _degrees_of_freedom(len(bulk))
     voxels = bulk.reshape(-1, 1, 1) * pattern.bulk + shear.reshape(-1, 1, 1) * pattern.shear
     matrix, loads = _assemble(voxels, freedoms, pattern.affine)
     displacements = np.zeros_like(loads)
-    # The first node is pinned: a periodic fluctuation is known up to a translation.
+    # The first node is fixed: a periodic fluctuation is determined up to a translation.
     displacements[3:] = (solve or default_solve())(matrix[3:, 3:], loads[3:])
     total = pattern.affine + displacements[freedoms]
     stiffness = np.einsum("eai,eaj->ij", total, voxels @ total) / len(voxels)
-    return 0.5 * (stiffness + stiffness.T)  # symmetric up to rounding before
+    return 0.5 * (stiffness + stiffness.T)  # removes the asymmetry of rounding
 
 
 def _check(bulk: Float[np.ndarray, "n n n"], shear: Float[np.ndarray, "n n n"]) -> None:
     if bulk.shape != shear.shape or len(bulk) < 2:
         raise ValueError(
-            "both moduli are given in the same voxels, at least two along an edge; got shapes "
+            "both moduli must be given in the same voxels, at least two along an edge; found shapes "
             f"{bulk.shape} and {shear.shape}; give (n, n, n) each"
         )
     if not (np.all(np.isfinite(bulk) & (bulk > 0.0)) and np.all(np.isfinite(shear) & (shear > 0.0))):
         raise ValueError(
-            f"moduli must be positive and finite; the least are {bulk.min()} and {shear.min()}; correct the phases"
+            f"moduli must be positive and finite; the smallest are {bulk.min()} and {shear.min()}; correct them"
         )
 
 
@@ -162,7 +168,7 @@ def _assemble(
     freedoms: Int[np.ndarray, "voxel 24"],
     affine: Float[np.ndarray, "24 6"],
 ) -> "tuple[csc_array, np.ndarray]":
-    """The sparse stiffness of all displacements, and the forces that hold the six unit strains, reversed."""
+    """Return the sparse stiffness of all displacements, and the negative nodal forces of the six unit strains."""
     from scipy.sparse import coo_array
 
     size = int(freedoms.max()) + 1
@@ -180,7 +186,7 @@ class CompositeStiffness(NamedTuple):
     per_shear: Float[np.ndarray, "6 6"]
 
     def at(self, shear: float) -> Float[np.ndarray, "6 6"]:
-        """The stiffness (MPa) where the matrix's shear modulus is `shear` MPa."""
+        """Return the stiffness (MPa) at a shear modulus of the matrix of `shear` MPa."""
         return self.fixed + shear * self.per_shear
 
 
@@ -193,7 +199,7 @@ def composite_stiffness(
     shears: tuple[float, float] = (MATRIX_AT_REST.shear, MATRIX_AT_ONCE.shear),
     solve: Solve | None = None,
 ) -> CompositeStiffness:
-    """The line through two solves, at the matrix's shear moduli `shears`; between them it is off by 0.01 %."""
+    """Interpolate linearly between solves at the matrix shear moduli `shears`; between them the error is 0.01 %."""
     fraction = glass_fraction(microstructure, resolution)
     bulk = reuss(fraction, glass.bulk, matrix_bulk)
     soft, hard = (effective_stiffness(bulk, reuss(fraction, glass.shear, shear), solve=solve) for shear in shears)
