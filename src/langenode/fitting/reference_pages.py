@@ -43,9 +43,9 @@ def methods_page() -> str:
         HEAD,
         "# Methods",
         "",
-        "The answer to *which sampler?*: `--method NAME`, or `langenode.fit(..., method=NAME)`. A trained method fits a",
-        "distribution of the weights by Algorithm 1; a drawn one draws from a posterior and trains nothing. The first",
-        "target is the default. Options are in the section of the method's name; see",
+        "The answer to *which sampler?*: `--method NAME`, or `langenode.fit(..., method=NAME)`. A trained method",
+        "fits a distribution of the weights by Algorithm 1; a drawn one draws from a posterior and trains nothing.",
+        "The first target is the default. Options are in the section of the method's name; see",
         "[the configuration](configuration.md). `langenode methods` prints this table.",
         "",
         "| method | kind | targets | what it is | options |",
@@ -70,9 +70,9 @@ def configuration_page() -> str:
         HEAD,
         "# Configuration",
         "",
-        "Every key that `--set SECTION.KEY=VALUE`, a file given by `--config`, or `options=` of `langenode.fit` may set.",
-        "Experiments change some defaults; `config.toml` in a run folder has what was used. The word `none` switches off",
-        "an option whose type says *or none*.",
+        "Every key that `--set SECTION.KEY=VALUE`, a file given by `--config`, or `options=` of `langenode.fit`",
+        "may set. Experiments change some defaults; `config.toml` in a run folder has what was used. The word",
+        "`none` switches off an option whose type says *or none*.",
         "",
         "## Top level",
         "",
@@ -99,8 +99,7 @@ def _experiment(name: str, kind: type[Config]) -> list[str]:
     if changed:
         lines += ["", "Top level:", "", *_table(changed)]
     for key, section in _sections(kind):
-        common = Config.model_fields.get(key)
-        below = common.annotation.model_fields if common is not None and _is_section(common) else {}
+        below = dict(_sections(Config)).get(key, Section).model_fields
         new = {k: field for k, field in section.model_fields.items() if _differs(field, below.get(k))}
         if new:
             lines += ["", f"`[{key}]`", "", *_table(new)]
