@@ -157,13 +157,8 @@ def _target_choice(target: str, is_asked: bool, is_population: bool, data: Datas
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-<<<<<<< HEAD
-    """Choices made by measurement (see docs/own-data.md) that differ from the general defaults."""
-    del method, asked
-=======
     """Choices made by measurement (see docs/guide/own-data.md) that differ from the general defaults."""
-    del asked
->>>>>>> docs
+    del method, asked
     layers: dict[str, Any] = {
         "stochastic": "last_layer",
         "mle": {"num_adam": 500, "num_lbfgs": 200, "penalty": 1e-5},
