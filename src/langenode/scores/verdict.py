@@ -58,7 +58,7 @@ def _energy_distance(metrics: Mapping[str, Any]) -> Check | None:
     if not passed:
         says = (
             f"The energy distance of whole trajectories to the test data is {ratio:.3g} times the sampling floor: the "
-            "bands may be right, but the dependence between times or between outputs is not."
+            "bands may be right, but the dependence between times or outputs is not reproduced."
         )
     wanted = f"at most {GOOD_W1:g} times the floor {found['floor']:.3g}"
     return Check("energy distance to the test data", f"{found['mean']:.3g}", wanted, passed, says)
@@ -73,9 +73,9 @@ def _w1(metrics: Mapping[str, Any]) -> Check | None:
     data = f"{found.get('to', 'training')} data"
     says = f"W1 to the {data} is {ratio:.3g} times the sampling floor (W1 of two samples of the same distribution): "
     says += {
-        True: "the predictions match the data as closely as its size can show.",
+        True: "the predictions match the data as closely as samples of this size can show.",
         None: "the predictions differ somewhat from the data.",
-        False: "the predictions do not match.",
+        False: "the predictions do not match the data.",
     }[passed]
     wanted = f"at most {GOOD_W1:g} times the floor {found['floor']:.3g}"
     return Check(f"W1 to the {data}", f"{found['mean']:.3g}", wanted, passed, says)
@@ -144,5 +144,5 @@ def _training(metrics: Mapping[str, Any]) -> Check | None:
     if not is_settled:
         says = "The loss was still decreasing when training ended: more updates would help."
     if skipped:
-        says += f" {skipped} updates were skipped because they were not finite."
+        says += f" {skipped} updates were skipped because their loss or gradient was not finite."
     return Check("training", value, f"none skipped, at most {100 * SETTLED:.0f} %", passed, says.strip())
