@@ -30,12 +30,12 @@ from langenode.inference.algorithm1 import train
 from langenode.inference.partition import Where
 from langenode.inference.predictions import (
     Prediction,
+    PredictionKeys,
     Rule,
     noise_scales,
     observable,
     predict,
     sample_weights,
-    weights_key,
 )
 from langenode.inference.problem import Problem
 from langenode.posteriors import cast
@@ -83,7 +83,7 @@ class Fit:
 
         They are the weights behind `predict` with the same number of samples and seed.
         """
-        key = weights_key(self._key(seed))
+        key = PredictionKeys.of(self._key(seed)).weights
         return np.asarray(sample_weights(self.problem.posterior, num_samples, key=key))
 
     def save(self, path: str | Path) -> None:

@@ -32,11 +32,11 @@ def library(method: str) -> Any:
     return blackjax
 
 
-def check_sizes(**sizes: int) -> None:
-    """Refuse a size below one."""
+def at_least(least: int, **sizes: int) -> None:
+    """Refuse a size below `least`."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be 1 or more; got {size}; raise it")
+        if size < least:
+            raise ValueError(f"{name} must be {least} or more; got {size}; raise it")
 
 
 def log_density_of(density: Density) -> Callable[[Array], Array]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
-from langenode.samplers.common import agreement, bounded_gradient, check_sizes, describe_r_hat, finish, library
+from langenode.samplers.common import agreement, at_least, bounded_gradient, describe_r_hat, finish, library
 from langenode.samplers.laplace import LaplaceFit, laplace_fit, start_about
 
 LARGEST_R_HAT = 1.1
@@ -42,14 +42,15 @@ def sgld(
     one draw a chain is made.
     """
     library("sgld")
-    check_sizes(num_chains=num_chains - 1, num_draws=num_draws, thinning=thinning)
+    at_least(2, num_chains=num_chains)
+    at_least(1, num_draws=num_draws, thinning=thinning)
     deadline = None if budget is None else time.monotonic() + budget
-    key_fit, key_start, key_run = jax.random.split(key, 3)
+    key_fit, key_start, key_run, key_trials = jax.random.split(key, 4)
     fit = laplace_fit(density, key=key_fit)
     u = start_about(density, fit, num_chains, key=key_start)
     num_trials = 0
     if step_size is None:
-        step_size, num_trials = _choose_step(density, fit, u, thinning, key=key_start)
+        step_size, num_trials = _choose_step(density, fit, u, thinning, key=key_trials)
     num_warm_blocks, per_chain = -(-num_warmup // thinning), -(-num_draws // num_chains)
     blocks, num_bounded = [], 0
     for block in range(num_warm_blocks + per_chain):
