@@ -17,7 +17,7 @@ from langenode.inference.algorithm1 import FitError
 from langenode.inference.density import whiten
 from langenode.inference.problem import Problem, linearised
 from langenode.posteriors import Density, Empirical, Sampled
-from langenode.samplers.guided import GuidedDraws, guided_langevin
+from langenode.samplers.guided import GuidedDraws, GuidedSettings, guided_langevin
 
 # Guided paths that have these are good enough; below the last, more steps have not been seen to help.
 WANTED_ANCESTORS, WANTED_EVIDENCE_ERROR, HOPELESS_ANCESTORS = 0.3, 0.2, 0.02
@@ -95,21 +95,16 @@ def _guided_paths(
 ) -> GuidedDraws:
     """One run: paths steered by the residuals and weighed by the log-likelihood."""
     options = config.draws
-    assert density.residual is not None
-    return guided_langevin(
-        density.residual,
-        density.dim,
+    settings = GuidedSettings(
         num_paths=options.num,
         num_steps=num_steps,
         horizon=options.horizon,
         eta=eta,
-        log_likelihood=density.log_likelihood,
         resample_below=options.resample_below,
         num_moves=options.num_moves,
         chunk=options.chunk,
-        dtype=density.dtype,
-        key=key,
     )
+    return guided_langevin(density, settings, key=key)
 
 
 def _nuts(density: Density, config: Config, key: PRNGKeyArray) -> Sampled:

@@ -6,7 +6,7 @@ import numpy as np
 
 from langenode._types import PRNGKeyArray
 from langenode.posteriors import Density, Sampled
-from langenode.samplers.common import check_sizes, finish, unchecked
+from langenode.samplers.common import at_least, finish, unchecked
 from langenode.samplers.modes import Modes, find_modes, prior_starts
 
 
@@ -15,7 +15,7 @@ def ensemble(density: Density, *, key: PRNGKeyArray, num_members: int = 64, num_
 
     Members whose search failed are dropped and counted.
     """
-    check_sizes(num_members=num_members)
+    at_least(1, num_members=num_members)
     modes = find_modes(density, prior_starts(density, num_members, key=key), num_iterations=num_iterations)
     is_sound = modes.is_sound()
     diagnostics = _told(modes) | {"failed": int(np.sum(~is_sound))}
@@ -25,7 +25,7 @@ def ensemble(density: Density, *, key: PRNGKeyArray, num_members: int = 64, num_
 
 def map_estimate(density: Density, *, key: PRNGKeyArray, num_starts: int = 8, num_iterations: int = 60) -> Sampled:
     """The highest of a few modes, as one draw: no uncertainty."""
-    check_sizes(num_starts=num_starts)
+    at_least(1, num_starts=num_starts)
     modes = find_modes(density, prior_starts(density, num_starts, key=key), num_iterations=num_iterations)
     return finish("map", density, modes.best()[None], None, _told(modes), unchecked("map"))
 

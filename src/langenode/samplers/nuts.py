@@ -18,7 +18,7 @@ from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import (
     agreement,
-    check_sizes,
+    at_least,
     describe_r_hat,
     evaluate,
     finish,
@@ -82,7 +82,8 @@ def nuts(
     above. `budget` is in seconds; where it ended the run the diagnostics hold `stopped` and the verdict says so.
     """
     library("nuts")
-    check_sizes(num_chains=num_chains - 1, num_draws=num_draws, thinning=thinning, max_doublings=max_doublings)
+    at_least(2, num_chains=num_chains)
+    at_least(1, num_draws=num_draws, thinning=thinning, max_doublings=max_doublings)
     deadline = None if budget is None else time.monotonic() + budget
     options = _Options(thinning, max_doublings, target_acceptance)
     key_start, key_run = jax.random.split(key)

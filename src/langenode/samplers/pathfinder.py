@@ -12,7 +12,7 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled
-from langenode.samplers.common import check_sizes, finish, library, log_density_of
+from langenode.samplers.common import at_least, finish, library, log_density_of
 from langenode.samplers.laplace import importance, judge_importance
 from langenode.samplers.modes import prior_starts
 from langenode.scores.diagnostics import log_evidence
@@ -39,7 +39,8 @@ def pathfinder(
 ) -> Sampled:
     """Weighted draws of `num_paths` normal laws; `elbo` is the highest bound of the log-evidence among them."""
     blackjax = library("pathfinder")
-    check_sizes(num_draws=num_draws // num_paths, num_paths=num_paths, num_iterations=num_iterations)
+    at_least(1, num_paths=num_paths, num_iterations=num_iterations)
+    at_least(num_paths, num_draws=num_draws)
     key_start, key_paths = jax.random.split(key)
     starts = prior_starts(density, num_paths, key=key_start)
     per_path = -(-num_draws // num_paths)

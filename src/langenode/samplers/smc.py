@@ -17,7 +17,7 @@ from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import (
     LOWEST_LOG_LIKELIHOOD,
     agreement,
-    check_sizes,
+    at_least,
     describe_r_hat,
     finish,
     library,
@@ -67,7 +67,9 @@ def smc(
     `num_moves` HMC moves at every power, in the metric of the island's particles; `num_last_moves` at the end.
     """
     library("smc")
-    check_sizes(num_islands=num_islands - 1, num_draws=num_draws // (4 * num_islands), num_moves=num_moves)
+    at_least(2, num_islands=num_islands)
+    at_least(4 * num_islands, num_draws=num_draws)
+    at_least(1, num_moves=num_moves)
     options = _Options(target_ess, num_moves, num_leapfrog)
     key_start, key_steps = jax.random.split(key)
     islands = _start(density, num_draws // num_islands, jax.random.split(key_start, num_islands))
