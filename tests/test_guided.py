@@ -49,7 +49,7 @@ def guided_langevin(residual, dim, *, key, log_likelihood=None, log_constant=0.0
 
 
 def assert_normal(draws, mean, covariance):
-    """Equally weighted independent draws of a normal law: first and second moments in its own coordinates."""
+    """Equally weighted independent draws of a normal: first and second moments in its own coordinates."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(draws) - mean).T).T
     problems.assert_mean(white, np.zeros(white.shape[1]))
     problems.assert_mean(white[:, :, None] * white[:, None, :], np.eye(white.shape[1]))

@@ -1,7 +1,8 @@
 """Stochastic gradient Langevin dynamics (blackjax), in the coordinates of Laplace's approximation.
 
 `u <- u + e g(u) + sqrt(2 e) n` with g an estimate of the gradient of the log posterior. Nothing is ever rejected: the
-step size e biases the law (a normal one of variance one gets `1/(1 - e/2)`), and the noise of minibatches adds to it.
+step size e biases the distribution (a normal of variance one gets `1/(1 - e/2)`), and the noise of minibatches adds to
+it.
 """
 
 import time
@@ -39,7 +40,7 @@ def sgld(
 
     Without a step size the largest of a few is taken at which gradients seldom have to be bounded.
     Gradients come from minibatches where the density has them, else from all data. `budget` is in seconds; at least
-    one draw a chain is made.
+    one draw per chain is made.
     """
     library("sgld")
     at_least(2, num_chains=num_chains)
@@ -75,7 +76,7 @@ def sgld(
 def _choose_step(
     density: Density, fit: LaplaceFit, start: Float[Array, "chain dim"], thinning: int, *, key: PRNGKeyArray
 ) -> tuple[float, int]:
-    """The largest step at which few gradients are bounded after a while, and the gradients that the trials took."""
+    """The largest step at which few gradients are bounded after a while, and how many gradients the trials took."""
     step_size, num_trials = STEP_SIZES[-1], 0
     for step_size in STEP_SIZES:
         u, count = start, 0

@@ -58,7 +58,8 @@ def choose_eta(density: Density, settings: GuidedSettings, etas: Sequence[float]
 
     plain = log_weights(0.0)
     if relative_ess(plain) >= LINEAR_ESS:
-        return Pilot(0.0, (0.0,), *zip(_score(plain), strict=True), sum(costs))
+        score, error = _score(plain)
+        return Pilot(0.0, (0.0,), (score,), (error,), sum(costs))
     scores, errors = zip(*(_score(plain if eta == 0.0 else log_weights(eta)) for eta in etas), strict=True)
     return Pilot(_best(etas, scores, errors), tuple(etas), scores, errors, sum(costs))
 
