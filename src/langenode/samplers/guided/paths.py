@@ -160,7 +160,8 @@ def run_paths(target: Target, sizes: Sizes, levels: Level, eta: Float[Array, ""]
     paths = Path(start.w, start.end, start.log_weight, jnp.arange(num))
     carry = (paths, jnp.zeros((), int), start.num_steps)
     (paths, num_resamplings, num_steps), _ = jax.lax.scan(step, carry, (jnp.arange(later.rho.shape[0]), later))
-    log_weight = paths.log_weight + each(target.log_likelihood, paths.w)
+    # A likelihood may have constants in 64 bits: the weights stay in the precision of the paths.
+    log_weight = paths.log_weight + each(target.log_likelihood, paths.w).astype(paths.log_weight.dtype)
     log_weight = jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight)
     return Outcome(paths._replace(log_weight=log_weight), num_resamplings, num_steps)
 
