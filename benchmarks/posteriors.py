@@ -28,7 +28,7 @@ from posterior_cases import NAMES, Case, Reference, make_case
 from tempering import tempered_smc
 
 from langenode.posteriors.density import Density, Sampled
-from langenode.samplers.guided.paths import guided_langevin
+from langenode.samplers.guided import GuidedSettings, guided_langevin
 
 FOLDER = Path(__file__).parent / "references"
 COLUMNS = ("mean", "std", "energy", "evidence", "ESS", "ancestors", "trusted", "cold s", "warm s", "cpu s", "k evals")
@@ -111,16 +111,7 @@ def read_reference(case: Case) -> Reference:
 
 def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
     """Our sampler, as the others are called."""
-    if density.residual is None:
-        raise ValueError("guided paths need residuals; this density has none; choose another method")
-    return guided_langevin(
-        density.residual,
-        density.dim,
-        log_likelihood=density.log_likelihood,
-        dtype=density.dtype,
-        key=key,
-        **options,
-    ).sampled()
+    return guided_langevin(density, GuidedSettings(**options), key=key).sampled()
 
 
 def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:

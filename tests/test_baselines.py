@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -13,16 +14,33 @@ import scipy.stats
 
 import problems
 from langenode import samplers
-from langenode.posteriors import Density
-from langenode.samplers import METHODS
+from langenode.posteriors import Density, Sampled
 from langenode.samplers.common import bounded_gradient
 from langenode.samplers.gauss_newton import has_forward_mode, linearise
+from langenode.samplers.guided import GuidedSettings, guided_langevin
 from langenode.samplers.modes import find_modes, prior_starts
 
+
+def guided(density, *, key, **options):
+    return guided_langevin(density, GuidedSettings(**options), key=key).sampled()
+
+
+METHODS: dict[str, Callable[..., Sampled]] = {
+    "guided": guided,
+    "nuts": samplers.nuts,
+    "smc": samplers.smc,
+    "sgld": samplers.sgld,
+    "svgd": samplers.svgd,
+    "pathfinder": samplers.pathfinder,
+    "laplace": samplers.laplace,
+    "ensemble": samplers.ensemble,
+    "map": samplers.map_estimate,
+}
 NEED_BLACKJAX = ("nuts", "smc", "sgld", "svgd", "pathfinder")
 
 # Small, and the same in most tests: what costs time here is compiling.
 SMALL: dict[str, dict] = {
+    "guided": {"num_paths": 64, "num_steps": 4, "num_start_iterations": 10, "eta": 0.0, "num_moves": 1},
     "nuts": {"num_chains": 32, "num_warmup": 160, "num_draws": 2048, "thinning": 2, "max_doublings": 5},
     "smc": {"num_draws": 512, "num_islands": 16, "num_moves": 2, "num_leapfrog": 6, "num_last_moves": 4},
     "sgld": {"num_chains": 64, "num_warmup": 30, "num_draws": 512, "thinning": 10, "step_size": 0.2},
@@ -120,7 +138,7 @@ def test_nuts_has_the_moments_of_a_linear_posterior(problem):
 def test_smc_has_the_moments_and_the_evidence_of_a_linear_posterior(problem):
     num_islands = 16
     found = samplers.smc(linear_density(problem), key=jax.random.key(1), **SMALL["smc"])
-    # Five standard deviations of a normal law, in a law of few islands.
+    # Five standard deviations of a normal, as a quantile of Student's t for few islands.
     quantile = scipy.stats.t.isf(scipy.stats.norm.sf(5.0), num_islands - 1)
     difference = found.diagnostics["log_evidence"] - problem.log_evidence
     assert found.diagnostics["log_evidence_se"] < 0.2
@@ -180,21 +198,21 @@ def test_pathfinder_weighs_its_draws(problem):
     assert found.diagnostics["relative_ess"] > 0.5 and found.trust.is_trusted, found.trust.reason
     difference = found.diagnostics["log_evidence"] - problem.log_evidence
     assert abs(difference) < 5.0 * found.diagnostics["log_evidence_se"]
-    # A path has 128 draws, and a normal law that is nearly right has log weights of a standard deviation below one.
+    # A path has 128 draws, and a normal that is nearly right has log weights of a standard deviation below one.
     assert found.diagnostics["elbo"] < problem.log_evidence + 5.0 / np.sqrt(128)
 
 
-def test_sgld_has_the_law_of_its_discretisation(problem):
+def test_sgld_has_the_distribution_of_its_discretisation(problem):
     step_size, num_chains = SMALL["sgld"]["step_size"], SMALL["sgld"]["num_chains"]
     found = samplers.sgld(linear_density(problem), key=jax.random.key(6), **SMALL["sgld"])
     values, exact = moments(whiten(found.draws, problem))
-    # In white coordinates `u <- (1 - e) u + sqrt(2 e) n` has variance 1/(1 - e/2): biased, and by just so much.
+    # In white coordinates `u <- (1 - e) u + sqrt(2 e) n` has variance 1/(1 - e/2): biased, and by exactly this.
     exact[3:] = exact[3:] / (1.0 - 0.5 * step_size)
     problems.assert_mean(values.reshape(-1, num_chains, len(exact)).mean(0), exact)
     assert found.diagnostics["bounded"] == 0.0 and "not checked" in found.trust.reason
 
 
-def minibatch_law(problem, step_size):
+def minibatch_covariance(problem, step_size):
     """Covariance of SGLD in white coordinates: `S = E[(I - e A) S (I - e A)'] + e^2 E[b b'] + 2 e I` over batches."""
     mean, covariance = problem.posterior()
     design, outputs, root = np.asarray(problem.design), np.asarray(problem.outputs), np.linalg.cholesky(covariance)
@@ -208,13 +226,13 @@ def minibatch_law(problem, step_size):
     return np.linalg.solve(np.eye(9) - np.mean(maps, 0), np.mean(noises, 0).ravel()).reshape(3, 3)
 
 
-def test_sgld_with_minibatches_has_the_law_of_their_noise(problem):
+def test_sgld_with_minibatches_has_the_spread_of_their_noise(problem):
     step_size, num_chains = SMALL["sgld"]["step_size"], SMALL["sgld"]["num_chains"]
     found = samplers.sgld(linear_density(problem, has_minibatch=True), key=jax.random.key(7), **SMALL["sgld"])
     values, exact = moments(whiten(found.draws, problem))
-    law = minibatch_law(problem, step_size)
-    exact[3:] = law[np.triu_indices(3)]
-    assert np.trace(law) > 1.05 * 3.0 / (1.0 - 0.5 * step_size)  # else minibatches do nothing here
+    covariance = minibatch_covariance(problem, step_size)
+    exact[3:] = covariance[np.triu_indices(3)]
+    assert np.trace(covariance) > 1.05 * 3.0 / (1.0 - 0.5 * step_size)  # else minibatches do nothing here
     problems.assert_mean(values.reshape(-1, num_chains, len(exact)).mean(0), exact)
 
 
@@ -233,7 +251,7 @@ def test_point_estimates_find_the_mode(problem, has_residual):
     mean, _ = problem.posterior()
     tolerance = 1e-8 if has_residual else 1e-6
     np.testing.assert_allclose(members.draws, np.tile(mean, (8, 1)), atol=tolerance)
-    best = METHODS["map"](density, key=jax.random.key(9))
+    best = samplers.map_estimate(density, key=jax.random.key(9))
     np.testing.assert_allclose(best.draws, mean[None], atol=tolerance)
 
 
@@ -244,7 +262,7 @@ def test_an_ensemble_finds_both_modes(has_residual):
     exact = np.sqrt(1.0 - 0.5 * 0.05**2)  # where the derivative of |r|^2/2 + z^2/2 vanishes
     np.testing.assert_allclose(np.abs(members), exact, rtol=1e-6)
     assert {-1.0, 1.0} == set(np.sign(members))
-    best = METHODS["map"](density, key=jax.random.key(10))
+    best = samplers.map_estimate(density, key=jax.random.key(10))
     np.testing.assert_allclose(np.abs(best.draws), [[exact]], rtol=1e-6)
 
 
@@ -254,15 +272,15 @@ def test_an_ensemble_finds_both_modes(has_residual):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("method", METHODS)
 def test_contract(method, dtype, problem):
-    """With residuals in double, without them in single precision: shapes, types, finite, repeatable, plain numbers."""
-    density = linear_density(problem, dtype, has_residual=dtype == np.float64)
+    """With residuals in double, without them (if it can) in single precision: shapes, types, finite, repeatable."""
+    density = linear_density(problem, dtype, has_residual=dtype == np.float64 or method == "guided")
     found = METHODS[method](density, key=jax.random.key(11), **SMALL[method])
     again = METHODS[method](density, key=jax.random.key(11), **SMALL[method])
     np.testing.assert_array_equal(found.draws, again.draws)
     np.testing.assert_array_equal(found.log_weights, again.log_weights)
     assert found.diagnostics == again.diagnostics
 
-    expected = {"ensemble": 8, "map": 1}.get(method, SMALL[method].get("num_draws"))
+    expected = {"guided": 64, "ensemble": 8, "map": 1}.get(method, SMALL[method].get("num_draws"))
     assert found.draws.shape == (expected, 3) and found.log_weights.shape == (expected,)
     assert found.draws.dtype == found.log_weights.dtype == dtype
     assert np.all(np.isfinite(np.asarray(found.draws))) and np.all(np.isfinite(np.asarray(found.log_weights)))
@@ -294,10 +312,26 @@ def test_without_blackjax_one_line_says_what_to_do(method, problem, monkeypatch)
         METHODS[method](linear_density(problem), key=jax.random.key(14))
 
 
-@pytest.mark.parametrize("method", ["nuts", "smc", "sgld", "svgd", "pathfinder", "laplace"])
-def test_sizes_that_make_no_sense_are_refused(method, problem):
-    with pytest.raises(ValueError, match="num_draws"):
-        METHODS[method](linear_density(problem), key=jax.random.key(15), num_draws=0)
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("guided", {"num_paths": 1}, "num_paths must be 2 or more; got 1;"),
+        ("nuts", {"num_chains": 1}, "num_chains must be 2 or more; got 1;"),
+        ("nuts", {"num_draws": 0}, "num_draws must be 1 or more; got 0;"),
+        ("smc", {"num_islands": 1}, "num_islands must be 2 or more; got 1;"),
+        ("smc", {"num_islands": 5, "num_draws": 19}, "num_draws must be 20 or more; got 19;"),
+        ("sgld", {"num_chains": 1}, "num_chains must be 2 or more; got 1;"),
+        ("svgd", {"num_draws": 1}, "num_draws must be 2 or more; got 1;"),
+        ("pathfinder", {"num_paths": 8, "num_draws": 7}, "num_draws must be 8 or more; got 7;"),
+        ("pathfinder", {"num_paths": 0}, "num_paths must be 1 or more; got 0;"),
+        ("laplace", {"num_draws": 0}, "num_draws must be 1 or more; got 0;"),
+        ("ensemble", {"num_members": 0}, "num_members must be 1 or more; got 0;"),
+        ("map", {"num_starts": 0}, "num_starts must be 1 or more; got 0;"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused(method, options, message, problem):
+    with pytest.raises(ValueError, match=message):
+        METHODS[method](linear_density(problem), key=jax.random.key(15), **options)
 
 
 # --- budgets and verdicts

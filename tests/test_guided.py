@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +12,10 @@ import problems
 from langenode.posteriors import Density
 from langenode.posteriors.particles import Summary, judge, summarise, systematic
 from langenode.samplers import smc
-from langenode.samplers.gauss_newton import factorise, linearise, smaller_form
-from langenode.samplers.guided.paths import _choose, choose_eta, guided_langevin
+from langenode.samplers.gauss_newton import linearise, smaller_form
+from langenode.samplers.guided import GuidedSettings, choose_eta
+from langenode.samplers.guided import guided_langevin as sample
+from langenode.samplers.guided.pilot import _best
 from langenode.samplers.moves import hamiltonian_moves
 
 FORMS = ("weights", "data")
@@ -29,8 +32,24 @@ def linear_residual(problem, dtype: Any = float):
     return lambda z: (outputs - design @ z) / sigma, gaussian_constant(sigma, len(outputs))
 
 
+def density_of(residual, dim, *, log_likelihood=None, log_constant=0.0, dtype: Any = float):
+    """The density of residuals with independent normal noise, or of another likelihood that they only steer to."""
+    # A partial function is known by its parts: the same ones are compiled once.
+    plain = eqx.Partial(normal_log_likelihood, residual, jnp.asarray(log_constant, dtype))
+    return Density(log_likelihood or plain, residual, None, dim, np.dtype(dtype))
+
+
+def normal_log_likelihood(residual, constant, z):
+    return constant - 0.5 * jnp.sum(residual(z) ** 2)
+
+
+def guided_langevin(residual, dim, *, key, log_likelihood=None, log_constant=0.0, dtype: Any = float, **options):
+    density = density_of(residual, dim, log_likelihood=log_likelihood, log_constant=log_constant, dtype=dtype)
+    return sample(density, GuidedSettings(**options), key=key)
+
+
 def assert_normal(draws, mean, covariance):
-    """Equally weighted independent draws of a normal law: first and second moments in its own coordinates."""
+    """Equally weighted independent draws of a normal: first and second moments in its own coordinates."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(draws) - mean).T).T
     problems.assert_mean(white, np.zeros(white.shape[1]))
     problems.assert_mean(white[:, :, None] * white[:, None, :], np.eye(white.shape[1]))
@@ -91,7 +110,7 @@ def test_both_forms_agree_with_dense_matrices(cells, dim, kept):
     covariance = kept * np.eye(dim) + (1.0 - kept) * inverse
     for form in FORMS:
         curvature = linearise(lambda z: -jnp.asarray(jacobian) @ z, jnp.zeros(dim), form).curvature
-        factor = factorise(curvature, jnp.asarray(strength))
+        factor = curvature.factorise(jnp.asarray(strength))
         root, log_det = jax.vmap(lambda e, f=factor: f.colour(e, jnp.asarray(kept)), out_axes=(1, 0))(jnp.eye(dim))
         np.testing.assert_allclose(factor.solve(jnp.asarray(vector)), inverse @ vector, rtol=1e-8)
         np.testing.assert_allclose(factor.half_log_det, -0.5 * np.linalg.slogdet(inverse)[1], rtol=1e-8)
@@ -262,16 +281,57 @@ def test_moves_leave_a_gaussian_invariant():
 def test_the_pilot_takes_no_softening_for_a_linear_model():
     problem = problems.linear_gaussian(2, num_data=4, sigma=0.2)
     residual, constant = linear_residual(problem)
-    pilot = choose_eta(residual, 2, num_steps=8, num_paths=32, log_constant=constant, key=jax.random.key(9))
+    settings = GuidedSettings(num_steps=8, num_paths=32, num_start_iterations=20)
+    pilot = choose_eta(density_of(residual, 2, log_constant=constant), settings, key=jax.random.key(9))
     assert pilot.eta == 0.0
     np.testing.assert_allclose(pilot.scores[0], problem.log_evidence, rtol=0.0, atol=1e-6)
 
 
-def test_the_pilot_takes_the_smallest_within_one_error_of_the_best():
-    assert _choose((0.0, 3.0, 10.0), (1.0, 5.0, 4.6), (0.1, 0.5, 0.1)) == 3.0
-    assert _choose((0.0, 3.0, 10.0), (5.0, 5.0, 4.6), (0.1, 0.5, 0.1)) == 0.0
-    assert _choose((0.0, 3.0, 10.0), (1.0, 4.4, 9.0), (0.1, 0.1, 1.1)) == 3.0  # the best is not known: the median
-    assert _choose((0.0, 3.0, 10.0), (-np.inf,) * 3, (np.inf,) * 3) == 3.0
+def test_the_pilot_takes_the_best_score_less_its_error_or_the_median_where_that_is_not_known():
+    etas = (100.0, 3.0, 10.0)
+    assert _best(etas, (1.0, 5.0, 4.3), (0.1, 0.5, 0.1)) == 3.0  # 0.9, 4.5 and 4.2
+    assert _best(etas, (1.0, 5.0, 4.8), (0.1, 0.5, 0.1)) == 10.0  # 0.9, 4.5 and 4.7: not the highest score
+    assert _best(etas, (9.0, 4.4, 1.0), (0.9, 0.1, 0.1)) == 100.0  # an error below one nat
+    assert _best(etas, (9.0, 4.4, 1.0), (1.1, 0.1, 0.1)) == 10.0  # above: the median
+    assert _best(etas, (-np.inf,) * 3, (np.inf,) * 3) == 10.0
+
+
+# --- runs of the model
+
+
+@pytest.mark.parametrize(("num_cells", "dim"), [(3, 2), (2, 3)])
+@pytest.mark.parametrize(("num_paths", "num_steps", "num_iterations"), [(8, 3, 9), (70, 1, 4)])
+def test_the_count_of_model_runs_is_that_of_the_formula(num_cells, dim, num_paths, num_steps, num_iterations):
+    """A search of n iterations linearises n + 1 times: for each mode, and twice for the end of each path."""
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(num_cells, dim)))
+    found = guided_langevin(
+        lambda z: 1.0 - matrix @ z,
+        dim,
+        num_paths=num_paths,
+        num_steps=num_steps,
+        num_start_iterations=num_iterations,
+        eta=0.0,
+        key=jax.random.key(0),
+    )
+    num_modes = max(min(num_paths, 64), num_paths // 4)
+    num_points = num_paths * (num_steps + 2 * (num_iterations // 4 + 1)) + num_modes * (num_iterations + 1)
+    assert found.num_evaluations == num_points * (min(num_cells, dim) + 2) + num_paths
+
+
+def test_the_count_of_model_runs_is_that_of_the_model():
+    """Two lengths and one linearisation per step, whose passes share one value; once more at the end of a path."""
+    runs = []
+
+    def residual(z):
+        jax.debug.callback(lambda _: runs.append(1), z)
+        return jnp.stack([z[0] - 1.0, z[1] + 0.5, z[0] * z[1]])
+
+    found = guided_langevin(
+        residual, 2, num_paths=4, num_steps=2, num_start_iterations=3, eta=0.0, chunk=4, key=jax.random.key(0)
+    )
+    jax.effects_barrier()
+    num_steps = (found.num_evaluations - 4) // (2 + 2)
+    assert len(runs) == 3 * num_steps + 4
 
 
 def test_one_surviving_ancestor_is_not_trusted_whatever_the_ess():

@@ -11,7 +11,6 @@ from langenode.data import Dataset
 from langenode.inference.likelihood import (
     SMALLEST_RELATIVE_SIGMA,
     Likelihood,
-    estimate_correlation_time,
     given_noise,
     inferred_noise,
     mode_membership,
@@ -303,10 +302,12 @@ def test_a_perfect_fit_still_has_noise():
     np.testing.assert_array_equal(sigma, np.full(sigma.shape, SMALLEST_RELATIVE_SIGMA))
 
 
-def test_noise_by_mode_when_a_rule_gives_the_membership():
+def test_every_mode_has_the_noise_of_its_own_replicates():
     data, fitted = replicate_data()
     membership = np.array([0, 1, 1, 1, 0, 1, 1, 0])
-    noise = noise_from_replicates(data, fitted, membership=membership)
+    apart = data.outputs + 100.0 * membership[:, None, None]
+    data = Dataset.from_arrays(np.arange(4.0), apart, mask=data.mask, condition=data.condition)
+    noise = noise_from_replicates(data, fitted, num_modes=2)
     np.testing.assert_allclose(noise.mode_weights, [3 / 8, 5 / 8], rtol=1e-14)
     # Condition 0 has trajectories 1, 3 and 5 in mode 1.
     values = data.outputs[[1, 3, 5], 2, 0]
@@ -331,8 +332,10 @@ def test_k_means_finds_separated_modes_and_counts_them(seed):
     np.testing.assert_array_equal(membership, mode_membership(data, 2, seed=seed))
     noise = noise_from_replicates(data, np.zeros(data.outputs.shape), num_modes=2, seed=seed)
     np.testing.assert_allclose(noise.mode_weights, [0.75, 0.25], rtol=1e-14)
-    by_rule = noise_from_replicates(data, np.zeros(data.outputs.shape), membership=is_high.astype(int))
-    np.testing.assert_array_equal(noise.sigma, by_rule.sigma)
+    for mode in range(2):
+        values = np.where(data.mask, data.outputs, np.nan)[is_high == mode]
+        expected = np.sqrt(np.nanvar(values, axis=0, ddof=1) + np.nanmean(values, axis=0) ** 2)
+        np.testing.assert_allclose(sigma_of(noise)[mode], np.broadcast_to(expected, data.outputs.shape), rtol=1e-10)
 
 
 def test_k_means_is_deterministic_in_the_seed_where_there_are_no_modes():
@@ -340,40 +343,3 @@ def test_k_means_is_deterministic_in_the_seed_where_there_are_no_modes():
     first, again = (mode_membership(data, 3, seed=4) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert any(np.any(mode_membership(data, 3, seed=seed) != first) for seed in range(5, 10))
-
-
-# --- memory of the noise
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_correlation_time_of_a_long_chain(missing):
-    rng = np.random.default_rng(2)
-    num_traj, num_times, dt, tau = 40, 1000, 0.1, 0.35
-    rho = np.exp(-dt / tau)
-    chain = np.empty((num_traj, num_times))
-    chain[:, 0] = rng.normal(size=num_traj)
-    for n in range(1, num_times):
-        chain[:, n] = rho * chain[:, n - 1] + np.sqrt(1.0 - rho**2) * rng.normal(size=num_traj)
-    mask = rng.uniform(size=(num_traj, num_times, 1)) >= missing
-    times = np.broadcast_to(dt * np.arange(num_times), (num_traj, num_times))
-    found = estimate_correlation_time(3.0 * np.where(mask, chain[..., None], 0.0), mask, times)
-    # Bartlett: the lag-one correlation of n neighbours in a row has variance (1 - rho^2) / n, and less for pairs apart.
-    pairs = (mask[:, 1:] & mask[:, :-1]).sum()
-    standard_error = np.sqrt((1.0 - rho**2) / pairs) * dt / (rho * np.log(rho) ** 2)
-    assert abs(found - tau) < 5.0 * standard_error
-    assert standard_error < 0.05 * tau
-
-
-def test_correlation_time_maximises_the_likelihood_it_is_for():
-    rng = np.random.default_rng(8)
-    times = np.broadcast_to(0.2 * np.arange(60), (50, 60))
-    covariance = np.exp(-np.abs(times[0][:, None] - times[0]) / 0.5)
-    residual = (rng.normal(size=(50, 60)) @ np.linalg.cholesky(covariance).T)[..., None]
-    mask = np.ones(residual.shape, bool)
-    best = estimate_correlation_time(residual, mask, times)
-
-    def at(tau):
-        noise = Likelihood(jnp.ones((1, *residual.shape)), jnp.ones(1), jnp.asarray(tau))
-        return evaluate(noise, np.zeros((1, *residual.shape)), residual, mask, times).sum()
-
-    assert at(best) > max(at(0.7 * best), at(1.4 * best))

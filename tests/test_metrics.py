@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from langenode.scores import floors, metrics
+from langenode.scores.diagnostics import is_k_hat_telling
 
 
 def oracle(name):
@@ -96,23 +97,6 @@ def test_blocks_change_nothing(case, monkeypatch, rng):
     monkeypatch.setattr("langenode.scores.diagnostics._BLOCK", 20)
     for a, b in zip(whole, everything(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
-
-
-def test_floor_from_pool_of_single_draws_is_the_mean_difference(rng):
-    pool = rng.normal(size=(200, 400, 1, 1))
-    floor = floors.w1_floor_from_pool(pool, (1, 1), num_pairs=40, rng=rng)
-    spread = np.sqrt(2.0 - 4.0 / np.pi)  # of |X - X'|, X - X' of variance 2
-    error = 1.2533 * spread / np.sqrt(400 * 40)  # of the median of 40 near-normal means over 400 cells
-    assert abs(floor.median - 2.0 / np.sqrt(np.pi)) < 5.0 * error
-    assert floor.low < floor.median < floor.high
-
-
-def test_floor_from_pool_draws_disjoint_sets(rng):
-    pool = np.arange(4.0).reshape(4, 1, 1, 1)
-    floor = floors.w1_floor_from_pool(pool, (2, 2), num_pairs=200, rng=rng)
-    assert (floor.low, floor.high) == (1.0, 2.0)  # {0,3}|{1,2}, {0,2}|{1,3}, {0,1}|{2,3}: 1, 1, 2, never 0
-    with pytest.raises(ValueError, match="pool"):
-        floors.w1_floor_from_pool(pool, (3, 2), rng=rng)
 
 
 @pytest.mark.parametrize(
@@ -288,30 +272,6 @@ def test_weighted_coverage_undoes_the_proposal(rng):
     assert abs(fraction - 0.9) < 5.0 * np.sqrt(0.9 * 0.1 / effective)
 
 
-def test_predictive_coverage_adds_noise(rng):
-    samples = np.zeros((4999, 1, 2, 1))
-    scale = np.array([1.0, 3.0])[:, None]
-    data = rng.normal(size=(4000, 1, 2, 1)) * scale
-    fraction = metrics.coverage(samples, data, levels=(90,), noise_scale=scale, rng=rng)["90"]
-    assert abs(fraction - 0.9) < 5.0 * np.sqrt(0.09 * (1 / 8000 + 1 / 9998))
-    assert metrics.coverage(samples, data, levels=(90,))["90"] == 0.0
-    with pytest.raises(ValueError, match="rng"):
-        metrics.coverage(samples, data, noise_scale=1.0)
-
-
-def test_rms_std_is_the_root_mean_square_of_unbiased_deviations(rng):
-    data = rng.normal(size=(6, 2, 4, 3))
-    expected = np.sqrt(data.var(axis=0, ddof=1).mean(axis=1))
-    np.testing.assert_allclose(metrics.rms_std(data), expected, rtol=1e-12)
-    mask = np.ones(data.shape, dtype=bool)
-    mask[4:] = False
-    mask[1:, :, 0] = False  # a time with one member has no deviation
-    mask[:, 1, :, 2] = False
-    expected = np.sqrt(data[:4, :, 1:].var(axis=0, ddof=1).mean(axis=1))
-    expected[1, 2] = np.nan
-    np.testing.assert_allclose(metrics.rms_std(np.where(mask, data, np.nan), mask), expected, rtol=1e-12)
-
-
 # --- distance correlation
 
 
@@ -427,6 +387,22 @@ def test_k_hat_equals_arviz(rng, num, scale):
     log_weights = scale * rng.standard_t(5, size=num) + 1e3
     _, expected = oracle("arviz").psislw(log_weights.copy())
     np.testing.assert_allclose(metrics.k_hat(log_weights), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_draw_without_a_finite_log_weight_has_the_weight_zero(rng):
+    finite = 0.5 * rng.standard_t(5, size=4096)
+    zeroed, broken = finite.copy(), finite.copy()
+    zeroed[[7, 8]], broken[[7, 8]] = -np.inf, (np.nan, np.inf)
+    assert metrics.num_non_finite(broken) == 2 and metrics.num_non_finite(finite) == 0
+    for function in (metrics.relative_ess, metrics.k_hat, metrics.log_evidence):
+        assert np.all(np.isfinite(function(broken))) and function(broken) == function(zeroed)
+        with pytest.raises(ValueError, match="some log weight must be finite; none of 3 is"):
+            function(np.array([np.nan, -np.inf, np.inf]))
+
+
+def test_k_hat_says_nothing_of_weights_that_are_nearly_equal():
+    assert not is_k_hat_telling(0.951)
+    assert is_k_hat_telling(0.95) and is_k_hat_telling(0.1) and is_k_hat_telling(None) and is_k_hat_telling(np.nan)
 
 
 def test_k_hat_of_a_pareto_law(rng):

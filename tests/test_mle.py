@@ -10,15 +10,14 @@ import pytest
 from langenode.data import Dataset
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise
 from langenode.inference.partition import Partition
-from langenode.inference.point_fit import (
+from langenode.inference.point_fit import fit_mle, fitted_outputs
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.references import (
     LARGEST_FULL_COVARIANCE,
-    fit_mle,
-    fitted_outputs,
     laplace_reference,
     population_reference,
     trajectory_jacobians,
 )
-from langenode.inference.priors import GaussianPrior
 from langenode.models import MLP, Adaptive, NeuralODE, OnConcatenation, neural_ode
 
 NUM_IN = 3
@@ -265,6 +264,38 @@ def test_laplace_of_an_inferred_noise_scale(temperature):
         np.testing.assert_allclose(covariance[place, place], 1.0 / (information + precision), rtol=1e-8)
     others = np.delete(np.arange(partition.dim), places)
     np.testing.assert_allclose(covariance[np.ix_(places, others)], 0.0, atol=1e-12)
+
+
+def test_only_the_noise_scale_itself_has_the_information_of_a_noise_scale():
+    """A weight whose name begins like that of the noise scale is a weight like any other."""
+
+    class Line(eqx.Module):
+        log_noise_free: jax.Array
+        log_noise: jax.Array
+
+        def __call__(self, times, inputs, initial=None, *, key=None):
+            return self.log_noise_free[0] * inputs[:, :1]
+
+    data = regression_data()
+    model = Line(jnp.zeros(1), jnp.zeros(1))
+    partition = Partition.of(model)
+    assert partition.names == ("log_noise_free[0]", "log_noise[0]")
+    reference = laplace_reference(model, partition, data, prior_of(2), inferred_noise())
+    x, y = data.inputs[data.mask[..., 0], 0], data.outputs[data.mask]
+    sigma = np.sqrt(np.mean(y**2))  # the residuals of the model at zero
+    slope = (x @ y / sigma**2) / (x @ x / sigma**2 + 1.0)
+    np.testing.assert_allclose(reference.mean[0], slope, rtol=1e-8)
+    expected = np.diag([1.0 / (x @ x / sigma**2 + 1.0), 1.0 / (2.0 * len(y) + 1.0)])
+    np.testing.assert_allclose(covariance_of(reference), expected, rtol=1e-8, atol=1e-12)
+
+    rest = laplace_reference(
+        model, Partition.of(model, lambda m: m.log_noise_free), data, prior_of(1), inferred_noise()
+    )
+    np.testing.assert_allclose(covariance_of(rest), expected[:1, :1], rtol=1e-8)
+
+
+def prior_of(dim):
+    return GaussianPrior(jnp.zeros(dim), jnp.ones(dim))
 
 
 def test_laplace_stands_at_the_mode_of_a_nonlinear_problem():

@@ -11,9 +11,17 @@ import pytest
 from langenode.data import Dataset, Scaling
 from langenode.inference.likelihood import Likelihood, inferred_noise
 from langenode.inference.partition import Partition
-from langenode.inference.predictions import Prediction, Rule, noise_scales, observable, predict, with_noise
+from langenode.inference.predictions import (
+    Prediction,
+    PredictionKeys,
+    Rule,
+    noise_scales,
+    observable,
+    predict,
+    with_noise,
+)
 from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem
+from langenode.inference.problem import Problem, draw_members
 from langenode.inference.targets import Population, Posterior
 from langenode.models import Heun, NeuralODE
 from langenode.posteriors import Empirical
@@ -70,6 +78,20 @@ def test_observations_have_noise_under_a_posterior_and_none_beyond_the_spread_of
     np.testing.assert_array_equal(still, 0.0)
     added = with_noise(population, prediction, rule, rng=np.random.default_rng(0))
     np.testing.assert_array_equal(added, noisy)
+
+
+def test_everything_that_is_drawn_has_a_key_of_its_own():
+    """Start = reading of the drawn member + noise: each from its own key, and the weights from theirs."""
+    data = Dataset.from_arrays([0.0, 1.0], np.zeros((5, 2)), initial=np.arange(5.0), condition=np.zeros(5, int))
+    noise = Likelihood(jnp.full((1, 5, 1, 1), 0.1), jnp.ones(1))
+    problem = problem_of([0.0, 0.5, 1.0], likelihood=noise)
+    found = predict(problem, data, 200, Rule(starts_at_reading=True), key=KEY)
+    keys = PredictionKeys.of(KEY)
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in (KEY, *keys)}) == 5
+    np.testing.assert_array_equal(found.weights, problem.posterior.sample(200, key=keys.weights))
+    member = draw_members(keys.members, jnp.ones((5, 1), bool), 200)[:, 0]
+    start = member + 0.1 * jax.random.normal(keys.start_noise, (200, 1, 1))[:, 0, 0]
+    np.testing.assert_allclose(found.outputs[:, 0, 0, 0], start, rtol=1e-12)
 
 
 def test_a_start_that_was_read_has_the_noise_of_a_reading_and_the_process_carries_it_on():

@@ -1,4 +1,4 @@
-"""Sums over a grid against closed forms: a linear model, and a law that is skewed."""
+"""Sums over a grid against closed forms: a linear model, and a skewed distribution."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ def density_of(log_likelihood, dim):
 
 
 def linear(matrix, readings, sigma):
-    """Readings of `matrix z` with noise: the posterior is normal, the evidence that of a normal law of the readings."""
+    """Readings of `matrix z` with noise: the posterior is normal, the evidence that of normal readings."""
 
     def log_likelihood(z):
         standard = (readings - matrix @ z) / sigma
@@ -41,7 +41,7 @@ def test_a_linear_model_is_exact(dim, sigma):
     assert found.error < 1e-8
 
 
-def test_a_skewed_law():
+def test_a_skewed_distribution():
     """One reading of exp(z): the integrals by adaptive quadrature."""
 
     def log_likelihood(z):

@@ -35,8 +35,8 @@ _ROOMS = {
         "inferred_noise",
         "noise_from_replicates",
     ),
-    "inference.point_fit": (
-        "fit_mle",
+    "inference.point_fit": ("fit_mle",),
+    "inference.references": (
         "laplace_reference",
         "population_reference",
     ),

@@ -18,12 +18,12 @@ from langenode.inference.likelihood import inferred_noise as inferred_noise
 from langenode.inference.likelihood import noise_from_replicates as noise_from_replicates
 from langenode.inference.partition import Partition as Partition
 from langenode.inference.point_fit import fit_mle as fit_mle
-from langenode.inference.point_fit import laplace_reference as laplace_reference
-from langenode.inference.point_fit import population_reference as population_reference
 from langenode.inference.predictions import predict as predict
 from langenode.inference.priors import GaussianPrior as GaussianPrior
 from langenode.inference.problem import Problem as Problem
 from langenode.inference.problem import view as view
+from langenode.inference.references import laplace_reference as laplace_reference
+from langenode.inference.references import population_reference as population_reference
 from langenode.inference.targets import Population as Population
 from langenode.inference.targets import Posterior as Posterior
 from langenode.inference.targets import Tempered as Tempered

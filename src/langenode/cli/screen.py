@@ -6,6 +6,7 @@ from typing import Any
 
 from langenode.reports.pages import words_of_pages
 from langenode.reports.standings import COLUMNS, cell_text
+from langenode.scores.diagnostics import is_k_hat_telling
 
 
 def print_results(found: Mapping[str, Any]) -> None:
@@ -217,8 +218,7 @@ def _diagnostic_rows(diagnostics: Mapping[str, Any]) -> list[tuple[str, str, str
     rows = []
     for key, (label, style, beside) in _DIAGNOSTICS.items():
         value = diagnostics.get(key)
-        # Nearly equal weights have no tail, and k-hat is meaningless.
-        if value is None or (key == "k_hat" and (diagnostics.get("relative_ess") or 0.0) > 0.95):
+        if value is None or (key == "k_hat" and not is_k_hat_telling(diagnostics.get("relative_ess"))):
             continue
         error = diagnostics.get(f"{key}_se")
         rows.append((label, format(value, style), beside if error is None else f"s.e. {error:.1g}"))

@@ -17,17 +17,11 @@ from langenode.inference.algorithm1 import TrainSettings
 from langenode.inference.calibration import noise_factor
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.inference.partition import Partition, Where
-from langenode.inference.point_fit import (
-    fit_mle,
-    fitted_outputs,
-    laplace_reference,
-    population_reference,
-    replicates_mean,
-    rms_error,
-)
+from langenode.inference.point_fit import fit_mle, fitted_outputs, replicates_mean, rms_error
 from langenode.inference.predictions import Rule
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, Target, View, view
+from langenode.inference.references import laplace_reference, population_reference
 from langenode.posteriors import AbstractPosterior, Empirical, Reference, cast, point
 
 

@@ -15,12 +15,12 @@ from langenode.fitting import build, evaluation, fit_file
 from langenode.fitting.build import Streams
 from langenode.inference.predictions import (
     Prediction,
+    PredictionKeys,
     Rule,
     noise_scales,
     observable,
     predict,
     sample_weights,
-    weights_key,
 )
 from langenode.inference.problem import Problem
 from langenode.storage.bands import prediction_dataset
@@ -88,7 +88,7 @@ class Fit:
 
     def flat_sample(self, num_samples: int, *, seed: int | None = None) -> np.ndarray:
         """The same draws as one array, (sample, weight); `fit.problem.partition.names` names the columns."""
-        key = weights_key(self._key(seed))
+        key = PredictionKeys.of(self._key(seed)).weights
         return np.asarray(sample_weights(self.problem.posterior, num_samples, key=key))
 
     def save(self, path: str | Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -175,21 +174,27 @@ def _trained(result: FitResult, num_asked: int, block: int) -> Solved:
 
 
 def importance_diagnostics(problem: Problem, train: Dataset, num_samples: int, *, key: PRNGKeyArray) -> dict[str, Any]:
-    """ELBO, log-evidence, relative ESS and k-hat of a trained distribution. `train` is scaled."""
+    """ELBO, log-evidence, relative ESS and k-hat of a trained distribution. `train` is scaled.
+
+    A draw under which the model is not finite has the weight zero; `non_finite` counts them, and the ELBO is that of
+    the others.
+    """
     logs = np.asarray(log_weights(problem, train, num_samples, key=key)[1], float)
-    if not np.isfinite(logs.max()):
+    finite = logs[np.isfinite(logs)]
+    if len(finite) == 0:
         raise FitError(
             "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "
             "scale the data"
         )
     evidence = metrics.log_evidence(logs)
     return {
-        "elbo": float(logs.mean()),
-        "elbo_se": float(logs.std() / np.sqrt(len(logs))),
+        "elbo": float(finite.mean()),
+        "elbo_se": float(finite.std() / np.sqrt(len(finite))),
         "log_evidence": evidence.value,
         "log_evidence_se": evidence.standard_error,
         "relative_ess": metrics.relative_ess(logs),
         "k_hat": metrics.k_hat(logs),
+        "non_finite": metrics.num_non_finite(logs),
     }
 
 
@@ -219,7 +224,8 @@ def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray)
         record = {"replaced": method.name, "why_replaced": sampled.trust.reason}
         method = methods.find_drawn(fallback)
         options = getattr(config, fallback)
-        sampled = method.draw(density, options, key=jax.random.fold_in(key, 1), budget=config.budget)
+        # A stream of its own, which only trained distributions use otherwise.
+        sampled = method.draw(density, options, key=Streams.of(config.seed).sampler, budget=config.budget)
     weights = problem.prior.to_weights(sampled.draws)
     if not np.all(np.isfinite(np.asarray(weights))):
         raise FitError(

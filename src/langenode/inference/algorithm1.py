@@ -303,6 +303,7 @@ def _weighted_draws(problem: Problem, density: Density, keys: Array) -> tuple[Ar
     def one(key: Array) -> tuple[Array, Array]:
         draw = posterior.draw(key=key)
         log_target = density.log_likelihood(prior.to_standard(draw.weights)) + prior.log_density(draw.weights)
-        return draw.weights, log_target - draw.log_reference - draw.log_ratio
+        log_weight = log_target - draw.log_reference - draw.log_ratio
+        return draw.weights, jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight)  # a diverged draw has no weight
 
     return jax.vmap(one)(keys)

@@ -39,11 +39,11 @@ def noise_factor(
     starts_at_reading: bool = False,
     key: PRNGKeyArray,
 ) -> Float[np.ndarray, " out"]:
-    """A factor an output on the noise that was inferred; both data sets are scaled, on the integrator's grid.
+    """One factor per output on the noise that was inferred; both data sets are scaled, on the integrator's grid.
 
     Residuals are no Gaussian noise where trajectories differ from each other or the error of a start is carried along,
-    so the 90 % quantile of the standardised errors of all trajectories sets it. Those that the weights were fitted to
-    are in it because validation trajectories are few, and chance would decide. For a new trajectory to fall inside as
+    so the factor is set by the 90 % quantile of the standardised errors of all trajectories. Training trajectories are
+    among them because validation trajectories are few, and chance would decide. For a new trajectory to fall inside as
     often as one of n, the level is (n + 1) / n times 90 %.
     """
     factor = np.ones(train.num_outputs)
@@ -55,7 +55,7 @@ def noise_factor(
 
 
 def _errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, key: PRNGKeyArray) -> Errors:
-    """One row a trajectory that has readings."""
+    """One row per trajectory that has readings."""
     known = predict(problem, data, num_samples, key=key)
     outputs = np.asarray(known.outputs, float)
     noise = np.broadcast_to((noise_scales(problem, known.weights) ** 2).mean(0), outputs.shape[1:])

@@ -1,4 +1,4 @@
-"""The posterior of a problem in coordinates where its prior is N(0, I): what samplers that draw work on.
+"""The posterior of a problem in coordinates where its prior is N(0, I): the input of samplers.
 
 Trajectories that differ in their outputs alone enter through their mean and their scatter about it, so that a thousand
 replicates cost as much as one.
@@ -73,8 +73,8 @@ class GivenNoise(eqx.Module):
 class InferredNoise(eqx.Module):
     """Independent Gaussian noise whose scale is a weight of the model.
 
-    The residuals, which steer only, have the noise of the point fit, and for each output one more that pulls its log
-    scale there with its information, 2 a reading.
+    Residuals only steer a sampler, so they use the noise of the point fit; one more residual per output pulls its log
+    scale to that of the fit, with weight `sqrt(2 n)` for n readings.
     """
 
     model: WhitenedModel
@@ -112,8 +112,8 @@ class InferredNoise(eqx.Module):
 class GeneralNoise(eqx.Module):
     """Noise with several modes or with a memory, trajectory by trajectory.
 
-    With a memory the residuals are the innovations; with several modes, whose likelihood is no sum of squares, those of
-    the pooled scale: they steer only.
+    With a memory the residuals are the innovations. With several modes the likelihood is no sum of squares: residuals
+    have the pooled scale, and only steer.
     """
 
     model: WhitenedModel
@@ -168,7 +168,7 @@ class _Minibatches(eqx.Module):
 
 
 def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = None) -> Density:
-    """The posterior (or tempered posterior) of a problem given data, which are scaled, in whitened coordinates.
+    """The posterior (or tempered posterior) of a problem given scaled data, in whitened coordinates.
 
     `prior.to_weights` leads back. `batch` is the number of cases in a mini-batch; by default a quarter of them, or all
     where they are few.

@@ -75,7 +75,7 @@ class Likelihood(eqx.Module):
 
 
 class Innovations(NamedTuple):
-    """What is new in every observed cell given those before, and its variance; both in units of the noise's scale."""
+    """The innovation of every observed cell given those before, and its variance, in units of the noise's scale."""
 
     value: Float[Array, "*sample traj time out"]
     variance: Float[Array, "*sample traj time out"]
@@ -140,21 +140,15 @@ def noise_from_replicates(
     fitted: np.ndarray,
     *,
     num_modes: int = 1,
-    membership: np.ndarray | None = None,
     seed: int = 0,
 ) -> Likelihood:
     """sigma^2 = sigma_data^2 + sigma_MLE^2 per condition, time, output and mode; mode weights by counting.
 
-    `fitted` are the MLE's outputs for every trajectory, (traj, time, out). `membership` numbers each trajectory's
-    mode where a rule is known; otherwise k-means on the trajectories finds it. A cell with fewer than two replicates
-    has no sigma_data of its own: it takes the rms of all residuals.
+    `fitted` are the MLE's outputs for every trajectory, (traj, time, out). The mode of each trajectory is found by
+    k-means. A cell with fewer than two replicates has no sigma_data of its own: it takes the rms of all residuals.
     """
     residual = np.where(data.mask, data.outputs - fitted, 0.0)
-    modes = np.zeros(data.num_trajectories, int)
-    if membership is not None:
-        modes, num_modes = np.asarray(membership, int), int(np.max(membership)) + 1
-    elif num_modes > 1:
-        modes = mode_membership(data, num_modes, seed=seed)
+    modes = np.zeros(data.num_trajectories, int) if num_modes == 1 else mode_membership(data, num_modes, seed=seed)
     pooled = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
     sigma = np.empty((num_modes, *data.outputs.shape))
     for mode in range(num_modes):
@@ -186,13 +180,3 @@ def mode_membership(data: Dataset, num_modes: int, *, seed: int) -> np.ndarray:
     centres, labels = kmeans2(points, num_modes, minit="++", rng=np.random.default_rng(seed))
     rank = np.argsort(np.argsort(centres.mean(1)))
     return rank[labels]
-
-
-def estimate_correlation_time(residual: np.ndarray, mask: np.ndarray, times: np.ndarray) -> float:
-    """Decay time of the residuals' memory from their correlation at neighbouring times."""
-    both = mask[:, 1:] & mask[:, :-1]
-    product = (residual[:, 1:] * residual[:, :-1])[both].mean()
-    power = 0.5 * ((residual[:, 1:] ** 2)[both].mean() + (residual[:, :-1] ** 2)[both].mean())
-    gap = np.broadcast_to(np.diff(times, axis=1)[..., None], both.shape)[both].mean()
-    correlation = np.clip(product / power, 1e-6, 1.0 - 1e-6)
-    return float(-gap / np.log(correlation))

@@ -19,12 +19,12 @@ _compiled_members = jax.jit(draw_members, static_argnums=2)
 
 
 class Rule(NamedTuple):
-    """What a fit's predictions need beside the problem.
+    """What a fit's predictions need besides the problem.
 
     `scaling` is that of the fit: it is applied to times, inputs and starts, and undone in the predictions. Intervals
     longer than `largest_step` (in scaled time) are cut for the integrator. The noise of new observations is
-    `noise_factor` (a number an output, or one for all) times that of the fit; so is the noise of a trajectory's start
-    where it `starts_at_reading`.
+    `noise_factor` (one number per output, or one for all) times that of the fit; so is the noise of a trajectory's
+    start where it `starts_at_reading`.
     """
 
     scaling: Scaling | None = None
@@ -54,9 +54,18 @@ def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGK
     return posterior.sample(num_samples, key=key)
 
 
-def weights_key(key: PRNGKeyArray) -> PRNGKeyArray:
-    """The part of a prediction's key that its weights are drawn with."""
-    return jax.random.split(key)[0]
+class PredictionKeys(NamedTuple):
+    """What a prediction's key is split into: one key for everything that is drawn."""
+
+    weights: PRNGKeyArray
+    members: PRNGKeyArray  # whose start a sample takes
+    start_noise: PRNGKeyArray
+    model_noise: PRNGKeyArray
+
+    @classmethod
+    def of(cls, key: PRNGKeyArray) -> "PredictionKeys":
+        """The keys of a prediction; with the same key `weights` draws the weights behind `predict`."""
+        return cls(*jax.random.split(key, len(cls._fields)))
 
 
 def predict(
@@ -68,17 +77,15 @@ def predict(
     key: PRNGKeyArray,
     chunk: int = 1024,
 ) -> Prediction:
-    """Predictions once a condition; a random start is drawn from the condition's."""
+    """Predictions for every condition; a random start is drawn from those of the condition."""
     data = data if rule.scaling is None else data.scaled(rule.scaling)
     rows = None
     if rule.largest_step is not None:
         data, rows = refine(data, rule.largest_step)
-    weights = sample_weights(problem.posterior, num_samples, key=weights_key(key))
-    key_start = jax.random.split(key)[1]
-    start = _starts(problem, data, weights, rule, key_start)
-    noise_keys = None
-    if has_own_noise(problem.model):
-        noise_keys = jax.random.split(jax.random.fold_in(key_start, 2), len(weights))
+    keys = PredictionKeys.of(key)
+    weights = sample_weights(problem.posterior, num_samples, key=keys.weights)
+    start = _starts(problem, data, weights, rule, keys)
+    noise_keys = jax.random.split(keys.model_noise, len(weights)) if has_own_noise(problem.model) else None
     outputs = _simulated(problem, data, weights, start, noise_keys, chunk)
     if rows is not None:
         outputs = np.take_along_axis(outputs, rows[None, :, :, None], axis=2)
@@ -86,7 +93,7 @@ def predict(
 
 
 def _starts(
-    problem: Problem, data: Dataset, weights: Array, rule: Rule, key: PRNGKeyArray
+    problem: Problem, data: Dataset, weights: Array, rule: Rule, keys: PredictionKeys
 ) -> Float[Array, "sample condition known"] | None:
     """Where every sample starts in every condition: at the start of a random member.
 
@@ -95,12 +102,12 @@ def _starts(
     replicates = data.replicates()
     if replicates.initial is None:
         return None
-    members = _compiled_members(key, jnp.asarray(replicates.present), len(weights))
+    members = _compiled_members(keys.members, jnp.asarray(replicates.present), len(weights))
     start = jnp.asarray(replicates.initial, weights.dtype)[members, jnp.arange(members.shape[1])]
     if not rule.starts_at_reading:
         return start
     scales = jnp.asarray(rule.noise_factor * noise_scales(problem, weights), start.dtype)
-    return start + scales[:, None, :] * jax.random.normal(jax.random.fold_in(key, 1), start.shape, start.dtype)
+    return start + scales[:, None, :] * jax.random.normal(keys.start_noise, start.shape, start.dtype)
 
 
 def _simulated(
@@ -156,7 +163,7 @@ def with_noise(
 def observable(
     problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "sample condition time out"]:
-    """The law that new data are compared with: with noise for a posterior, else the push-forward of the weights.
+    """The distribution that new data are compared with: noisy for a posterior, else the push-forward of the weights.
 
     (A population's spread, and the sigma of a tempered fit, are between trajectories: the push-forward is meant to
     have them already.)

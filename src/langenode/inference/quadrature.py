@@ -1,4 +1,4 @@
-"""The moments and the evidence of a posterior of one or two weights, by sums over a grid: what samplers are held to."""
+"""The moments and the evidence of a posterior of one or two weights, by sums over a grid: the truth for samplers."""
 
 import itertools
 from typing import NamedTuple
@@ -7,17 +7,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from langenode._types import Array, Float
 from langenode.posteriors import Density
+from langenode.samplers.modes import Quadratic, find_mode
 
 MOST_WEIGHTS = 2
-# Standard deviations of the box to either side, points along each, and how often the box is fitted anew.
+# Half-width of the box in standard deviations, points along each axis, and how often the box is fitted anew.
 REACH, NUM_POINTS, NUM_BOXES = 10.0, 101, 3
-# By so much the density must have fallen at the edge of the box, in nats.
-LEAST_FALL = 15.0
+LEAST_FALL = 15.0  # nats by which the log density must have fallen at the edge of the box
+NUM_NEWTON = 200
 
 
 class QuadratureError(ValueError):
@@ -74,21 +74,26 @@ def _log_posteriors(density: Density, points: Float[Array, "point dim"]) -> Floa
 def _mode(density: Density, start: Float[Array, " dim"]) -> tuple[np.ndarray, np.ndarray]:
     """A mode, and the inverse of the curvature there."""
 
-    @eqx.filter_jit
-    def value_and_slope(density: Density, z: Array) -> tuple[Array, Array]:
-        return jax.value_and_grad(lambda z: -density.log_posterior(z))(z)
+    def quadratic(z: np.ndarray) -> Quadratic:
+        parts = _value_gradient_hessian(density, jnp.asarray(z, density.dtype))
+        value, gradient, hessian = (np.asarray(part, float) for part in parts)
+        if not all(np.all(np.isfinite(part)) for part in (value, gradient, hessian)):
+            return Quadratic(np.inf, np.zeros(density.dim), np.eye(density.dim))
+        # The prior alone has curvature one: anything flatter is an inflection, not the width of the mode.
+        values, vectors = np.linalg.eigh(-hessian)
+        return Quadratic(-float(value), gradient, (vectors * np.maximum(values, 1.0)) @ vectors.T)
 
-    def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = value_and_slope(density, jnp.asarray(z, density.dtype))
-        return float(value), np.asarray(slope, float)
+    begin = np.asarray(start, float)
+    if not np.isfinite(quadratic(begin).value):
+        raise QuadratureError("a posterior must be finite where its mode is sought; it is not; check data and prior")
+    point, curvature = find_mode(quadratic, begin, num_iterations=NUM_NEWTON)
+    return point, np.linalg.inv(curvature)
 
-    mode = minimize(objective, np.asarray(start, float), jac=True, method="BFGS").x
-    curvature = jax.jit(jax.hessian(lambda z: -density.log_posterior(z)))(jnp.asarray(mode, density.dtype))
-    values, vectors = np.linalg.eigh(np.asarray(curvature, float))
-    if not np.all(np.isfinite(values)):
-        raise QuadratureError("a posterior must be finite at its mode; it is not; check the data and the prior")
-    # The prior alone has curvature one: anything flatter is an inflection, not the width of the mode.
-    return mode, (vectors / np.maximum(values, 1.0)) @ vectors.T
+
+@eqx.filter_jit
+def _value_gradient_hessian(density: Density, z: Float[Array, " dim"]) -> tuple[Array, Array, Array]:
+    value = density.log_posterior
+    return value(z), jax.grad(value)(z), jax.hessian(value)(z)
 
 
 def _moments(points: np.ndarray, units: np.ndarray, logs: np.ndarray, log_volume: float) -> GridMoments:

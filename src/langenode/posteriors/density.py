@@ -17,7 +17,7 @@ from langenode.posteriors.particles import Trust
 class Density(eqx.Module):
     """The unnormalised posterior of z: `N(z; 0, I) exp(log_likelihood(z))`.
 
-    `residual` are standardised residuals whose half squares are the (tempered) negative log-likelihood but for a
+    `residual` are standardised residuals whose half squares are the (tempered) negative log-likelihood up to a
     constant, exactly or nearly: they steer, the log-likelihood decides. None where there are no data. `minibatch(z,
     key)` is an unbiased estimate of the log-likelihood from some of the data. Callables are pytrees (bound methods of
     Equinox modules), so that the data they hold are arguments of compiled programs, not constants in them.
@@ -40,7 +40,7 @@ class Density(eqx.Module):
 
 
 class Sampled(NamedTuple):
-    """Draws in whitened coordinates with their log weights, and what the sampler knows of their quality.
+    """Draws in whitened coordinates with their log weights, and the diagnostics of their quality.
 
     `diagnostics` hold plain numbers under common names, where a method has them: `log_evidence`, `log_evidence_se`,
     `relative_ess`, `ancestors`, `k_hat`, `r_hat`, `ess`, `divergences`, `acceptance`, and `num_evaluations`: how often

@@ -1,10 +1,11 @@
-"""Stored draws, weighted or not: what NUTS, SMC, ensembles and importance sampling become."""
+"""Stored draws, weighted or not: the results of NUTS, SMC, ensembles and importance sampling."""
 
 import jax
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.base import AbstractPosterior
+from langenode.posteriors.particles import systematic
 
 
 class Empirical(AbstractPosterior):
@@ -29,8 +30,5 @@ class Empirical(AbstractPosterior):
     def sample(self, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
         """Systematic resampling, shuffled: each draw appears within one of its expected number of times."""
         key_offset, key_order = jax.random.split(key)
-        cumulative = jnp.cumsum(jax.nn.softmax(self.log_weights))
-        points = (jnp.arange(num_samples) + jax.random.uniform(key_offset)) / num_samples
-        index = jnp.searchsorted(cumulative, points.astype(cumulative.dtype) * cumulative[-1])
-        index = jnp.clip(index, 0, self.draws.shape[0] - 1)
+        index = systematic(self.log_weights, num_samples, key=key_offset)
         return self.draws[jax.random.permutation(key_order, index)]

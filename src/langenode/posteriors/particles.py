@@ -23,7 +23,7 @@ class Trust(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What the weights tell: `ancestors` is the share of paths that have descendants."""
+    """Numbers computed from the weights: `ancestors` is the share of paths that have descendants."""
 
     log_evidence: float
     log_evidence_error: float
@@ -32,7 +32,10 @@ class Summary(NamedTuple):
 
 
 def relative_ess(log_weights: Float[Array, " sample"]) -> Float[Array, ""]:
-    """`1 / (N sum W^2)` of the normalised weights."""
+    """`1 / (N sum W^2)` of the normalised weights, inside compiled programs, which resample by it.
+
+    On the host `scores.diagnostics.relative_ess` computes it in 64 bits.
+    """
     return 1.0 / (log_weights.shape[0] * jnp.sum(jax.nn.softmax(log_weights) ** 2))
 
 

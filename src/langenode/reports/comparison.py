@@ -12,6 +12,7 @@ from typing import Any
 
 from langenode.reports.references import DISTANCES, Measured, Member, measure
 from langenode.reports.standings import COLUMNS, standings
+from langenode.scores.diagnostics import is_k_hat_telling
 from langenode.storage.folder import RunFolder, RunFolderError, read_config, read_metrics, read_record
 
 # Lower is better in all scores.
@@ -99,7 +100,7 @@ def _numbers(metrics: Mapping[str, Any], config: Mapping[str, Any], scores: dict
     found = {key: _number(diagnostics.get(key)) for key in COLUMNS}
     found |= {key: scores[key] for key in COLUMNS if key in scores}
     found["coverage_90"] = _number(_mapping(metrics.get("coverage")).get("90"))
-    if (found["relative_ess"] or 0.0) > 0.95:  # nearly equal weights have no tail
+    if not is_k_hat_telling(found["relative_ess"]):
         found["k_hat"] = None
     if found["num_evaluations"] is None:
         found["num_evaluations"] = _training_evaluations(metrics, config)

@@ -4,9 +4,6 @@ Belongs here: guided paths, and the usual samplers and approximations through th
 belong here: distributions that are trained (`posteriors`), and which method is chosen when (`fitting`).
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from langenode.samplers.ensemble import ensemble, map_estimate
 from langenode.samplers.laplace import LaplaceFit, laplace, laplace_fit
 from langenode.samplers.nuts import nuts
@@ -15,19 +12,7 @@ from langenode.samplers.sgld import sgld
 from langenode.samplers.smc import smc
 from langenode.samplers.svgd import svgd
 
-METHODS: dict[str, Callable[..., Any]] = {
-    "nuts": nuts,
-    "smc": smc,
-    "sgld": sgld,
-    "svgd": svgd,
-    "pathfinder": pathfinder,
-    "laplace": laplace,
-    "ensemble": ensemble,
-    "map": map_estimate,
-}
-
 __all__ = [
-    "METHODS",
     "LaplaceFit",
     "ensemble",
     "laplace",

@@ -12,11 +12,11 @@ import numpy as np
 from langenode._types import Array, Float
 from langenode.posteriors import Density, Sampled, Trust
 
-# A likelihood below this is that of a model without a number; finite, so that a power of zero makes it one.
+# Log-likelihood of a model that gives no number; finite, so that its power zero is one.
 LOWEST_LOG_LIKELIHOOD = -1e30
-# Gradients in whitened coordinates are about sqrt(dim) long; this many times that is no longer the posterior.
+# Gradients in whitened coordinates are about sqrt(dim) long; longer ones than this many times that are bounded.
 LONGEST_GRADIENT = 10.0
-# R-hat is read from this many predictions at most.
+# R-hat is computed from this many predictions at most.
 MOST_PREDICTIONS = 256
 
 
@@ -32,11 +32,11 @@ def library(method: str) -> Any:
     return blackjax
 
 
-def check_sizes(**sizes: int) -> None:
-    """Refuse a size below one."""
+def at_least(least: int, **sizes: int) -> None:
+    """Refuse a size below `least`."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be 1 or more; got {size}; raise it")
+        if size < least:
+            raise ValueError(f"{name} must be {least} or more; got {size}; raise it")
 
 
 def log_density_of(density: Density) -> Callable[[Array], Array]:
@@ -58,7 +58,7 @@ def settle(tree: Any) -> Any:
 def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) -> tuple[Float[Array, " dim"], Array]:
     """A gradient of bounded length, the prior's where the model gives no number; and whether it was changed.
 
-    A method without rejection cannot come back from one wild step.
+    A method without rejection cannot return from one wild step.
     """
     is_finite = jnp.all(jnp.isfinite(gradient))
     gradient = jnp.where(is_finite, gradient, -u)
@@ -70,8 +70,8 @@ def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) ->
 def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[str, float]:
     """The largest R-hat (rank-normalised, split) of a weight, and of a prediction where there are residuals; bulk ESS.
 
-    Networks have equal modes, hidden units exchanged: chains that never leave theirs disagree in the weights and may
-    agree in all they predict.
+    Networks have equal modes, since hidden units can be exchanged: chains that never leave theirs disagree in the
+    weights and may agree in all predictions.
     """
     if points.shape[1] < 4:  # halves of two are the least that have a variance
         return {}
@@ -106,7 +106,7 @@ def describe_r_hat(found: Mapping[str, Any]) -> str:
 
 
 def unchecked(method: str) -> Trust:
-    """The verdict of a method that cannot judge itself: not known to have failed."""
+    """The verdict of a method that has no diagnostic: not known to have failed."""
     return Trust(True, f"not checked: {method} has no diagnostic of its own")
 
 

@@ -1,4 +1,4 @@
-"""Laplace's approximation: a normal law at the highest mode, with the Gauss-Newton curvature there.
+"""Laplace's approximation: a normal at the highest mode, with the Gauss-Newton curvature there.
 
 `q = N(m, P^-1)` with `P = I + J'J` from the residuals, or minus the Hessian of the log posterior where there are none,
 its eigenvalues raised to a floor. Exact for a linear model. `log evidence = log p(m) + (d/2) log 2 pi - log det(P)/2`.
@@ -14,16 +14,14 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
-from langenode.samplers.common import check_sizes, evaluate, finish
+from langenode.samplers.common import at_least, evaluate, finish
 from langenode.samplers.gauss_newton import has_forward_mode, jacobian_at
 from langenode.samplers.modes import find_modes, jittered, passes, prior_starts
-from langenode.scores.diagnostics import k_hat, relative_ess
+from langenode.scores.diagnostics import is_k_hat_telling, k_hat, relative_ess
 
 # Curvatures below this, against the prior's of one, are no sign of a mode.
 LOWEST_CURVATURE = 1e-2
 LARGEST_K_HAT = 0.7
-# Above this relative effective sample size there is no tail for k-hat to judge.
-ENOUGH_ESS = 0.95
 
 
 class LaplaceFit(NamedTuple):
@@ -39,7 +37,7 @@ class LaplaceFit(NamedTuple):
         return self.mode + self.root @ u
 
     def draws(self, num: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
-        """Independent draws of the normal law."""
+        """Independent draws of the normal."""
         return self.mode + jax.random.normal(key, (num, len(self.mode)), self.mode.dtype) @ self.root.T
 
 
@@ -47,7 +45,7 @@ def laplace(
     density: Density, *, key: PRNGKeyArray, num_draws: int = 1024, num_starts: int = 8, num_iterations: int = 60
 ) -> Sampled:
     """Equally weighted draws of `laplace_fit`; importance weights, for diagnostics only, say how far off it is."""
-    check_sizes(num_draws=num_draws, num_starts=num_starts)
+    at_least(1, num_draws=num_draws, num_starts=num_starts)
     key_fit, key_draws = jax.random.split(key)
     fit = laplace_fit(density, key=key_fit, num_starts=num_starts, num_iterations=num_iterations)
     draws = fit.draws(num_draws, key=key_draws)
@@ -64,7 +62,7 @@ def laplace(
 def laplace_fit(density: Density, *, key: PRNGKeyArray, num_starts: int = 8, num_iterations: int = 60) -> LaplaceFit:
     """The highest of the modes found from draws of the prior, and the curvature there.
 
-    The algebra is in 64 bits: in 32 the small curvatures drown in the large ones.
+    The algebra is in 64 bits: in 32 the small curvatures are lost beside the large ones.
     """
     modes = find_modes(density, prior_starts(density, num_starts, key=key), num_iterations=num_iterations)
     mode = modes.best()
@@ -105,20 +103,19 @@ def _log_ratio(density: Density, fit: LaplaceFit, draws: Array) -> np.ndarray:
 
 
 def importance(log_weights: np.ndarray) -> dict[str, float]:
-    """What log importance weights tell of a proposal; no number where none is finite."""
-    log_weights = np.where(np.isnan(log_weights), -np.inf, log_weights)
+    """Relative ESS and k-hat of a proposal's log importance weights; no k-hat where none is finite."""
     if not np.any(np.isfinite(log_weights)):
         return {"relative_ess": 0.0}
     ess = relative_ess(log_weights)
-    return {"relative_ess": ess, "k_hat": math.nan if ess > ENOUGH_ESS else k_hat(log_weights)}
+    return {"relative_ess": ess, "k_hat": k_hat(log_weights) if is_k_hat_telling(ess) else math.nan}
 
 
 def judge_importance(name: str, diagnostics: dict[str, float]) -> Trust:
     """Whether a proposal is near the posterior, by its importance weights."""
     ess, shape = diagnostics["relative_ess"], diagnostics.get("k_hat", math.nan)
     figures = f"relative ESS {ess:.3f}" + ("" if math.isnan(shape) else f", k-hat {shape:.2f}")
-    if ess > ENOUGH_ESS:
-        return Trust(True, f"the {name} law is the posterior nearly: {figures}")
+    if not is_k_hat_telling(ess):
+        return Trust(True, f"the {name} approximation is nearly the posterior: {figures}")
     if shape <= LARGEST_K_HAT:
-        return Trust(True, f"importance weights of the {name} law behave: {figures}")
-    return Trust(False, f"the {name} law is far from the posterior: {figures}; use nuts or smc")
+        return Trust(True, f"importance weights of the {name} approximation behave: {figures}")
+    return Trust(False, f"the {name} approximation is far from the posterior: {figures}; use nuts or smc")

@@ -1,6 +1,10 @@
-"""Modes of a posterior from many starts, and coordinates in which it is about N(0, I) near one of them.
+"""Modes of a posterior, and coordinates in which it is about N(0, I) near one of them.
 
-Where there are residuals the search is damped Gauss-Newton, else Adam and then L-BFGS. All starts run in one program.
+`find_modes` searches from many starts in one compiled program, in the density's own precision: by the damped
+Gauss-Newton search of guided paths where there are residuals, else by Adam and then L-BFGS. `find_mode` searches from
+one start on the host, and stops as soon as nothing is left to gain. It is apart because its algebra is in 64 bits
+whatever the model's precision, and because its caller linearises: a reference trajectory by trajectory, which a density
+of one long vector of residuals cannot, and quadrature by the exact Hessian.
 """
 
 from collections.abc import Callable
@@ -16,26 +20,28 @@ from langenode.posteriors import Density, cast
 from langenode.samplers.common import evaluate
 from langenode.samplers.gauss_newton import (
     Form,
+    Linearised,
     Objective,
-    factorise,
-    has_forward_mode,
     jacobian_at,
     linearise,
+    num_passes,
     search,
     smaller_form,
+    step_cost,
 )
 
 # A draw of the prior that the model cannot take is shrunk to the origin.
 SHRINKS = (1.0, 0.5, 0.25, 0.125, 0.0)
-# Starts leave a mode by twice its normal law, or by less where the posterior bends away from it.
+# Starts leave a mode by twice its normal approximation, or by less where the posterior bends away from it.
 JITTERS = (2.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.0)
 NUM_POLISHING = 3
 NUM_ADAM = 200
 LARGEST_LOCAL_COVARIANCE = 512
+SMALLEST_GAIN = 1e-6  # nats that a step of `find_mode` must promise
 
 
 class Modes(NamedTuple):
-    """Where the searches ended, minus infinity for one that found no number, and what they cost."""
+    """Where the searches ended, their log posteriors (minus infinity where not finite), and the runs of the model."""
 
     points: Float[Array, "start dim"]
     log_posteriors: Float[Array, " start"]
@@ -71,7 +77,8 @@ class Whitening(NamedTuple):
 def jittered(density: Density, frame: Callable[[Array], Array], *, key: PRNGKeyArray) -> Float[Array, " dim"]:
     """Coordinates u of a start about a mode: wider than the posterior, but not where it has no mass at all.
 
-    Twice its law costs 2 nats a weight. A curved posterior may cost thousands, from where no sampler comes back.
+    Twice its normal approximation costs 2 nats per weight. A curved posterior may cost thousands, from where no
+    sampler returns.
     """
     white = jax.random.normal(key, (density.dim,), density.dtype)
     candidates = jnp.asarray(JITTERS, density.dtype)[:, None] * white
@@ -105,20 +112,55 @@ def _shrunk_draws(density: Density, num: int, key: PRNGKeyArray) -> Array:
     return jax.vmap(one)(jax.random.split(key, num))
 
 
+class Quadratic(NamedTuple):
+    """Minus a log density about a point: its value, the log density's gradient, and a positive definite curvature."""
+
+    value: float
+    gradient: np.ndarray
+    curvature: np.ndarray
+
+
+class Mode(NamedTuple):
+    """Where a search ended, and the curvature there."""
+
+    point: np.ndarray
+    curvature: np.ndarray
+
+
+def find_mode(quadratic: Callable[[np.ndarray], Quadratic], start: np.ndarray, *, num_iterations: int = 50) -> Mode:
+    """Damped Newton (Gauss-Newton, if the curvature is) from one start, in 64 bits.
+
+    Ends where a step would gain less than a millionth of a nat. The damping is tenfold after a step that fails.
+    """
+    point, here, damping = start, quadratic(start), 0.0
+    for _ in range(num_iterations):
+        step = np.linalg.solve(here.curvature + damping * np.diag(np.diag(here.curvature)), here.gradient)
+        if here.gradient @ step < SMALLEST_GAIN:
+            break
+        new = quadratic(point + step)
+        if new.value <= here.value:
+            point, here, damping = point + step, new, damping / 10.0
+        else:
+            damping = max(10.0 * damping, 1e-4)
+    return Mode(point, here.curvature)
+
+
 def find_modes(density: Density, starts: Float[Array, "start dim"], *, num_iterations: int = 60) -> Modes:
     """A mode from each start; a start is kept where the search did not raise the posterior."""
-    points = _search_all(density, starts, num_iterations)
+    points, costs = _search_all(density, starts, num_iterations)
     before, after = np.asarray(evaluate(density, starts)), np.asarray(evaluate(density, points))
     is_raised = np.isfinite(after) & ~(before > after) & np.all(np.isfinite(np.asarray(points)), axis=1)
     values = np.where(is_raised, after, before)
     points = jnp.where(jnp.asarray(is_raised)[:, None], points, starts)
-    cost = len(starts) * (2 + _search_cost(density, num_iterations))
+    cost = 2 * len(starts) + int(np.sum(np.asarray(costs)))
     return Modes(points, jnp.where(jnp.isfinite(values), values, -jnp.inf), cost)
 
 
 @eqx.filter_jit
-def _search_all(density: Density, starts: Array, num_iterations: int) -> Array:
-    def one(z: Array) -> Array:
+def _search_all(density: Density, starts: Array, num_iterations: int) -> tuple[Array, Array]:
+    """Where each search ends, and how often it runs the model."""
+
+    def one(z: Array) -> tuple[Array, Array]:
         return _climb(density, z, num_iterations) if density.residual is None else _descend(density, z, num_iterations)
 
     return jax.vmap(one)(starts)
@@ -135,41 +177,39 @@ def passes(density: Density) -> Passes:
     """How a density's Jacobian is taken."""
     assert density.residual is not None
     point = jax.ShapeDtypeStruct((density.dim,), density.dtype)
-    num_cells = jax.eval_shape(density.residual, point).shape[0]
-    form = smaller_form(num_cells, density.dim)
-    is_forward = form == "weights" and has_forward_mode(density.residual, point)
-    return Passes(form, density.dim if is_forward else num_cells)
+    form = smaller_form(jax.eval_shape(density.residual, point).shape[0], density.dim)
+    return Passes(form, num_passes(density.residual, point, form))
 
 
-def _search_cost(density: Density, num_iterations: int) -> int:
-    """Runs of the model a start: a line search of L-BFGS is counted as two."""
-    if density.residual is None:
-        return NUM_ADAM + 3 * num_iterations
-    return (num_iterations + NUM_POLISHING) * (passes(density).num + 4)
-
-
-def _descend(density: Density, z: Array, num_iterations: int) -> Array:
+def _descend(density: Density, z: Array, num_iterations: int) -> tuple[Array, Array]:
     """Gauss-Newton; then steps that shrink the gradient where the objective's own rounding would stop the search."""
     assert density.residual is not None
-    one = jnp.ones((), z.dtype)
-    objective, form = Objective(density.residual, jnp.zeros_like(z), one, one), passes(density).form
-    z = search(objective, z, form, num_iterations).x
+    one, (form, num) = jnp.ones((), z.dtype), passes(density)
+    objective = Objective(density.residual, jnp.zeros_like(z), one, one)
+    found, num_steps = search(objective, z, form, num_iterations)
 
-    def polish(z: Array, _: Any) -> tuple[Array, None]:
-        here = linearise(objective.residual, z, form)
-        factor = factorise(here.curvature, one)
+    def polish(carry: tuple[Array, Linearised, Array], _: Any) -> tuple[tuple[Array, Linearised, Array], None]:
+        z, here, cost = carry
+        factor = here.curvature.factorise(one)
         slope = objective.scaled_gradient(z, here.pull)
-        step = factor.solve(slope)
-        new_slope = objective.scaled_gradient(z + step, linearise(objective.residual, z + step, form).pull)
-        is_nearer = new_slope @ factor.solve(new_slope) < slope @ step
-        is_allowed = is_nearer & (objective(z + step) > objective(z) - 1e-3)
-        return jnp.where(is_allowed, z + step, z), None
+        new = z + factor.solve(slope)
+        there = linearise(objective.residual, new, form)
+        new_slope = objective.scaled_gradient(new, there.pull)
+        is_nearer = new_slope @ factor.solve(new_slope) < slope @ factor.solve(slope)
+        is_allowed = objective.value(new, there.residuals) > objective.value(z, here.residuals) - 1e-3
+        z, here = jax.tree.map(lambda a, b: jnp.where(is_nearer & is_allowed, a, b), (new, there), (z, here))
+        return (z, here, cost + num), None
 
-    return jax.lax.scan(polish, z, None, length=NUM_POLISHING)[0]
+    carry = (found.x, found.here, num_steps * step_cost(num))
+    (z, _, cost), _ = jax.lax.scan(polish, carry, None, length=NUM_POLISHING)
+    return z, cost
 
 
-def _climb(density: Density, z: Array, num_iterations: int) -> Array:
-    """Adam finds the basin, L-BFGS the bottom of it; the best point on the way is kept."""
+def _climb(density: Density, z: Array, num_iterations: int) -> tuple[Array, Array]:
+    """Adam finds the basin, L-BFGS the bottom of it; the best point on the way is kept.
+
+    A line search of L-BFGS is counted as two runs of the model.
+    """
     import optax
 
     def loss(z: Array) -> Array:
@@ -191,11 +231,12 @@ def _climb(density: Density, z: Array, num_iterations: int) -> Array:
         return jnp.where(loss(z) < lowest, z, best)
 
     rate = optax.cosine_decay_schedule(0.1, NUM_ADAM, alpha=0.01)
-    return run(run(z, optax.adam(rate), NUM_ADAM), optax.lbfgs(), num_iterations)
+    z = run(run(z, optax.adam(rate), NUM_ADAM), optax.lbfgs(), num_iterations)
+    return z, jnp.asarray(NUM_ADAM + 3 * num_iterations)
 
 
 def local_whitening(density: Density, z: Float[Array, " dim"]) -> Whitening:
-    """The Gauss-Newton coordinates at z, `root root' = (I + J'J)^-1`; the identity where that is not to be had."""
+    """The Gauss-Newton coordinates at z, `root root' = (I + J'J)^-1`; the identity where that is too costly."""
     if density.residual is None or density.dim > LARGEST_LOCAL_COVARIANCE:
         return Whitening(z, None)
     jacobian, _ = jacobian_at(density.residual, z, passes(density).form)

@@ -1,4 +1,7 @@
-"""Hamiltonian moves of many draws at once: a few at the end let weighted draws spread without changing their law."""
+"""Hamiltonian moves of many draws at once.
+
+A few at the end let weighted draws spread without changing their distribution.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,11 +20,12 @@ MAX_TRIAL_PATHS = 128
 
 
 class Moved(NamedTuple):
-    """The draws after the moves, the mean probability of acceptance, and the step size."""
+    """The draws after the moves, the mean probability of acceptance, the step size, and the runs of the model."""
 
     draws: Float[Array, "sample dim"]
     acceptance: Float[Array, ""]
     step_size: Float[Array, ""]
+    num_evaluations: int  # those of the trials included
 
 
 def hamiltonian_moves(
@@ -36,7 +40,7 @@ def hamiltonian_moves(
 ) -> Moved:
     """Move every draw `num_moves` times by HMC; each move leaves `log_density` invariant, so weights stay as they are.
 
-    The metric is the draws' weighted covariance. The step size is found in trials that are thrown away, so that no
+    The metric is the draws' weighted covariance. The step size is found in trials that are discarded, so that no
     accepted move depends on its own outcome.
     """
     root = _metric_root(draws, log_weights)
@@ -66,7 +70,8 @@ def hamiltonian_moves(
         return draws, jnp.mean(acceptance)
 
     draws, acceptance = jax.lax.scan(move, draws, jnp.arange(num_moves))
-    return Moved(draws, jnp.mean(acceptance), jnp.exp(log_step))
+    num_evaluations = (NUM_TRIALS * len(trial_draws) + num_moves * len(draws)) * (num_leapfrog + 1)
+    return Moved(draws, jnp.mean(acceptance), jnp.exp(log_step), num_evaluations)
 
 
 def _metric_root(draws: Float[Array, "sample dim"], log_weights: Float[Array, " sample"]) -> Float[Array, "dim dim"]:
@@ -75,7 +80,7 @@ def _metric_root(draws: Float[Array, "sample dim"], log_weights: Float[Array, " 
 
 
 def shrunk_covariance(draws: Float[Array, "sample dim"], shares: Float[Array, " sample"]) -> Float[Array, "dim dim"]:
-    """The weighted covariance, drawn to its diagonal where the draws are few."""
+    """The weighted covariance, shrunk towards its diagonal where the draws are few."""
     centred = draws - shares @ draws
     covariance = (centred * shares[:, None]).T @ centred
     num_effective, dim = 1.0 / jnp.sum(shares**2), draws.shape[1]
@@ -91,7 +96,7 @@ def _move(
     """One HMC move in the coordinates u of `z + root u`, and its probability of acceptance."""
     key_momentum, key_length, key_accept = jax.random.split(key, 3)
     momentum = jax.random.normal(key_momentum, z.shape, z.dtype)
-    # A random length keeps a trajectory from coming back to where it started.
+    # A random length keeps a trajectory from returning to where it started.
     step_size = step_size * jax.random.uniform(key_length, (), z.dtype, 0.8, 1.2)
     value_and_slope = jax.value_and_grad(lambda u: log_density(_shifted(z, root, u)))
 

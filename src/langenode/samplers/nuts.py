@@ -1,8 +1,8 @@
 """The No-U-Turn sampler (blackjax) in many chains side by side, with Stan's window adaptation in each.
 
 Where there are residuals a chain starts about a mode found from a draw of the prior, jittered in the coordinates of the
-Gauss-Newton law there, and runs in these; else it starts at the draw itself. Warm-up and draws run in blocks, so
-that a budget of seconds can end them; at least one block of draws is always made.
+Gauss-Newton approximation there, and runs in these; else it starts at the draw itself. Warm-up and draws run in
+blocks, so that a budget of seconds can end them; at least one block of draws is always made.
 """
 
 import time
@@ -18,7 +18,7 @@ from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import (
     agreement,
-    check_sizes,
+    at_least,
     describe_r_hat,
     evaluate,
     finish,
@@ -76,13 +76,14 @@ def nuts(
     target_acceptance: float = 0.9,
     budget: float | None = None,
 ) -> Sampled:
-    """Draws of all chains together: every `thinning`-th transition, while the diagnostics read all of them.
+    """Draws of all chains together: every `thinning`-th transition; the diagnostics use all of them.
 
-    `num_warmup` transitions a chain (in whole blocks of 32) adapt a dense metric up to 100 weights, a diagonal one
+    `num_warmup` transitions per chain (in whole blocks of 32) adapt a dense metric up to 100 weights, a diagonal one
     above. `budget` is in seconds; where it ended the run the diagnostics hold `stopped` and the verdict says so.
     """
     library("nuts")
-    check_sizes(num_chains=num_chains - 1, num_draws=num_draws, thinning=thinning, max_doublings=max_doublings)
+    at_least(2, num_chains=num_chains)
+    at_least(1, num_draws=num_draws, thinning=thinning, max_doublings=max_doublings)
     deadline = None if budget is None else time.monotonic() + budget
     options = _Options(thinning, max_doublings, target_acceptance)
     key_start, key_run = jax.random.split(key)
@@ -100,7 +101,7 @@ def nuts(
 
 
 def _start(density: Density, num_chains: int, options: _Options, *, key: PRNGKeyArray) -> tuple[_Chain, int]:
-    """Chains at their starts, and what these cost; a chain whose search failed takes another's."""
+    """Chains at their starts, and the runs of the model these took; a chain whose search failed takes another's."""
     key_prior, key_jitter = jax.random.split(key)
     starts, cost = prior_starts(density, num_chains, key=key_prior), num_chains
     is_fine = np.isfinite(np.asarray(evaluate(density, starts)))

@@ -1,4 +1,4 @@
-"""Pathfinder (blackjax): the best normal law along the path of an L-BFGS search, from several starts.
+"""Pathfinder (blackjax): the best normal along the path of an L-BFGS search, from several starts.
 
 Draws of all paths are weighted by `p/q`, the largest weights smoothed (PSIS); `k_hat` says whether that can work.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled
-from langenode.samplers.common import check_sizes, finish, library, log_density_of
+from langenode.samplers.common import at_least, finish, library, log_density_of
 from langenode.samplers.laplace import importance, judge_importance
 from langenode.samplers.modes import prior_starts
 from langenode.scores.diagnostics import log_evidence
@@ -37,9 +37,10 @@ def pathfinder(
     num_iterations: int = 100,
     num_bound_draws: int = 32,
 ) -> Sampled:
-    """Weighted draws of `num_paths` normal laws; `elbo` is the highest bound of the log-evidence among them."""
+    """Weighted draws of `num_paths` normals; `elbo` is the highest bound of the log-evidence among them."""
     blackjax = library("pathfinder")
-    check_sizes(num_draws=num_draws // num_paths, num_paths=num_paths, num_iterations=num_iterations)
+    at_least(1, num_paths=num_paths, num_iterations=num_iterations)
+    at_least(num_paths, num_draws=num_draws)
     key_start, key_paths = jax.random.split(key)
     starts = prior_starts(density, num_paths, key=key_start)
     per_path = -(-num_draws // num_paths)
@@ -50,13 +51,12 @@ def pathfinder(
     ratios, draws = np.where(is_fine, ratios, -np.inf)[is_fine], draws[is_fine]
     if len(ratios) == 0:
         raise ValueError(
-            "pathfinder must find a normal law with finite draws; none of its paths did; use more paths or another "
-            "method"
+            "pathfinder must find a normal with finite draws; none of its paths did; use more paths or another method"
         )
     found: dict[str, Any] = {"elbo": np.nanmax(np.asarray(paths.elbos, float), initial=-np.inf), **importance(ratios)}
     estimate = log_evidence(ratios)
     found |= {"log_evidence": estimate.value, "log_evidence_se": estimate.standard_error}
-    # A search evaluates a point and its line search; every point of the path is judged by draws.
+    # A search evaluates a point and its line search; every point of the path is scored by draws.
     found["num_evaluations"] = num_paths * ((num_iterations + 1) * (num_bound_draws + 3) + per_path)
     log_weights = np.asarray(blackjax.diagnostics.psis_weights(jnp.asarray(ratios))[0], float)
     log_weights = jnp.asarray(log_weights + estimate.value + np.log(len(ratios)), density.dtype)
@@ -91,7 +91,7 @@ def _run(
         draws, log_proposal = sample(key_draws, state, per_path)
         draws = draws.astype(density.dtype)
         log_ratios = jax.vmap(log_density)(draws) - log_proposal
-        # The bound that chose the point is the best of many noisy ones: new draws give an honest one.
+        # The bound that chose the point is the best of many noisy ones: new draws give an unbiased one.
         return _Paths(draws, log_ratios, jnp.mean(log_ratios))
 
     return jax.lax.map(one, (starts, keys))

@@ -1,7 +1,8 @@
 """Stochastic gradient Langevin dynamics (blackjax), in the coordinates of Laplace's approximation.
 
 `u <- u + e g(u) + sqrt(2 e) n` with g an estimate of the gradient of the log posterior. Nothing is ever rejected: the
-step size e biases the law (a normal one of variance one gets `1/(1 - e/2)`), and the noise of minibatches adds to it.
+step size e biases the distribution (a normal of variance one gets `1/(1 - e/2)`), and the noise of minibatches adds to
+it.
 """
 
 import time
@@ -14,7 +15,7 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
-from langenode.samplers.common import agreement, bounded_gradient, check_sizes, describe_r_hat, finish, library
+from langenode.samplers.common import agreement, at_least, bounded_gradient, describe_r_hat, finish, library
 from langenode.samplers.laplace import LaplaceFit, laplace_fit, start_about
 
 LARGEST_R_HAT = 1.1
@@ -39,17 +40,18 @@ def sgld(
 
     Without a step size the largest of a few is taken at which gradients seldom have to be bounded.
     Gradients come from minibatches where the density has them, else from all data. `budget` is in seconds; at least
-    one draw a chain is made.
+    one draw per chain is made.
     """
     library("sgld")
-    check_sizes(num_chains=num_chains - 1, num_draws=num_draws, thinning=thinning)
+    at_least(2, num_chains=num_chains)
+    at_least(1, num_draws=num_draws, thinning=thinning)
     deadline = None if budget is None else time.monotonic() + budget
-    key_fit, key_start, key_run = jax.random.split(key, 3)
+    key_fit, key_start, key_run, key_trials = jax.random.split(key, 4)
     fit = laplace_fit(density, key=key_fit)
     u = start_about(density, fit, num_chains, key=key_start)
     num_trials = 0
     if step_size is None:
-        step_size, num_trials = _choose_step(density, fit, u, thinning, key=key_start)
+        step_size, num_trials = _choose_step(density, fit, u, thinning, key=key_trials)
     num_warm_blocks, per_chain = -(-num_warmup // thinning), -(-num_draws // num_chains)
     blocks, num_bounded = [], 0
     for block in range(num_warm_blocks + per_chain):
@@ -74,7 +76,7 @@ def sgld(
 def _choose_step(
     density: Density, fit: LaplaceFit, start: Float[Array, "chain dim"], thinning: int, *, key: PRNGKeyArray
 ) -> tuple[float, int]:
-    """The largest step at which few gradients are bounded after a while, and the gradients that the trials took."""
+    """The largest step at which few gradients are bounded after a while, and how many gradients the trials took."""
     step_size, num_trials = STEP_SIZES[-1], 0
     for step_size in STEP_SIZES:
         u, count = start, 0

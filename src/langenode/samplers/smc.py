@@ -1,7 +1,7 @@
 """Sequential Monte Carlo from the prior to the posterior (blackjax): adaptive powers of the likelihood, moves by HMC.
 
 `pi_k ~ N(z; 0, I) L(z)^lambda_k`, the powers so that the weights keep a share of effective draws. Islands of particles
-run independently: their log-evidences and draws are compared, which is the one honest check of this method. Draws
+run independently: their log-evidences and draws are compared, which is the one check of this method. Draws
 carry their island's evidence as weight, so that the mean weight is the evidence.
 """
 
@@ -17,7 +17,7 @@ from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import (
     LOWEST_LOG_LIKELIHOOD,
     agreement,
-    check_sizes,
+    at_least,
     describe_r_hat,
     finish,
     library,
@@ -67,7 +67,9 @@ def smc(
     `num_moves` HMC moves at every power, in the metric of the island's particles; `num_last_moves` at the end.
     """
     library("smc")
-    check_sizes(num_islands=num_islands - 1, num_draws=num_draws // (4 * num_islands), num_moves=num_moves)
+    at_least(2, num_islands=num_islands)
+    at_least(4 * num_islands, num_draws=num_draws)
+    at_least(1, num_moves=num_moves)
     options = _Options(target_ess, num_moves, num_leapfrog)
     key_start, key_steps = jax.random.split(key)
     islands = _start(density, num_draws // num_islands, jax.random.split(key_start, num_islands))
@@ -104,7 +106,7 @@ def _step(density: Density, options: _Options, islands: _Island, *, key: PRNGKey
 
     def move(key: Array, state: Any, log_density: Any, step_size: Array, inverse_mass_matrix: Array) -> tuple[Any, Any]:
         key_move, key_length = jax.random.split(key)
-        # A random length keeps a trajectory from coming back to where it started.
+        # A random length keeps a trajectory from returning to where it started.
         step_size = step_size * jax.random.uniform(key_length, minval=0.6, maxval=1.2)
         state, info = hmc.build_kernel()(
             key_move, state, log_density, step_size, inverse_mass_matrix, options.num_leapfrog
@@ -134,7 +136,7 @@ def _step(density: Density, options: _Options, islands: _Island, *, key: PRNGKey
 
 
 def _log_likelihood(density: Density, z: Array) -> Array:
-    """The log-likelihood, very low but finite where the model gives no number: a power of zero must make it one."""
+    """The log-likelihood, very low but finite where the model gives no number: its power zero must be one."""
     value = density.log_likelihood(z.astype(density.dtype)).astype(z.dtype)
     return jnp.where(value > LOWEST_LOG_LIKELIHOOD, value, LOWEST_LOG_LIKELIHOOD)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, cast
-from langenode.samplers.common import bounded_gradient, check_sizes, finish, library, unchecked
+from langenode.samplers.common import at_least, bounded_gradient, finish, library, unchecked
 from langenode.samplers.laplace import LaplaceFit, laplace_fit, start_about
 
 
@@ -26,7 +26,8 @@ def svgd(
 ) -> Sampled:
     """Particles after `num_steps`, from about the mode. Time and memory grow with the square of `num_draws`."""
     library("svgd")
-    check_sizes(num_draws=num_draws - 1, num_steps=num_steps)
+    at_least(2, num_draws=num_draws)
+    at_least(1, num_steps=num_steps)
     key_fit, key_start = jax.random.split(key)
     fit = laplace_fit(density, key=key_fit)
     start = start_about(density, fit, num_draws, key=key_start)

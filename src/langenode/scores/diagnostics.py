@@ -13,6 +13,10 @@ from langenode._types import Float
 _BLOCK = 2**22  # elements in a temporary array, so that memory is linear, not quadratic, in the draws
 
 
+# Weights whose relative effective sample size is above this are nearly equal.
+NEARLY_EQUAL = 0.95
+
+
 class DistanceCorrelation(NamedTuple):
     """Distance correlation: bias-corrected squared, biased, and the level of the biased one under independence."""
 
@@ -69,6 +73,11 @@ def distance_correlation_matrix(
     return DistanceCorrelation(corrected, biased, float(np.median(null)) if null else float("nan"))
 
 
+def num_non_finite(log_weights: Float[np.ndarray, " sample"]) -> int:
+    """How many draws have no finite log weight; the functions below give them the weight zero."""
+    return int(np.sum(~np.isfinite(log_weights)))
+
+
 def relative_ess(log_weights: Float[np.ndarray, " sample"]) -> float:
     """Return the effective sample size over the sample size, (Σ w)² / (n Σ w²), in (0, 1]."""
     scaled, _ = _scaled_weights(log_weights)
@@ -83,8 +92,13 @@ def log_evidence(log_weights: Float[np.ndarray, " sample"]) -> LogEvidence:
     return LogEvidence(float(shift + np.log(mean)), float(error))
 
 
+def is_k_hat_telling(relative_ess: float | None) -> bool:
+    """Whether k-hat says anything: weights that are nearly equal have no tail to speak of. None: not known, so yes."""
+    return relative_ess is None or not relative_ess > NEARLY_EQUAL
+
+
 def k_hat(log_weights: Float[np.ndarray, " sample"]) -> float:
-    """Return the shape k of a generalised Pareto fit to the largest weights (PSIS); below 0.7 they are reliable.
+    """Shape k of the generalised Pareto distribution of the largest weights (PSIS); below 0.7 they can be trusted.
 
     The tail is the ceil(min(n/5, 3 sqrt(n))) largest weights, without ties at the threshold. With fewer than five of
     them, and so for equal weights, there is no tail to fit and the result is NaN.
@@ -93,8 +107,8 @@ def k_hat(log_weights: Float[np.ndarray, " sample"]) -> float:
     num_tail = int(np.ceil(min(0.2 * len(scaled), 3.0 * np.sqrt(len(scaled)))))
     if len(scaled) <= num_tail:
         return float("nan")
-    # Compared as logarithms, which stay distinct even where the weights underflow.
-    shifted = np.asarray(log_weights, dtype=float) - shift
+    # Compared as logarithms, where different weights stay different even when both underflow.
+    shifted = np.where(np.isfinite(log_weights), np.asarray(log_weights, dtype=float), -np.inf) - shift
     threshold = max(np.partition(shifted, -num_tail - 1)[-num_tail - 1], np.log(np.finfo(float).tiny))
     excess = np.sort(np.exp(shifted[shifted > threshold]) - np.exp(threshold))
     return _pareto_shape(excess) if len(excess) >= 5 else float("nan")
@@ -124,11 +138,12 @@ def _pareto_shape(excess: Float[np.ndarray, " tail"]) -> float:
 
 
 def _scaled_weights(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the weights divided by the largest one, and the logarithm of the largest."""
-    shift = float(np.max(log_weights, initial=-np.inf))
+    """Weights divided by the largest of them, zero where not finite; and the logarithm of the largest."""
+    logs = np.where(np.isfinite(log_weights), np.asarray(log_weights, dtype=float), -np.inf)
+    shift = float(np.max(logs, initial=-np.inf))
     if not np.isfinite(shift):
-        raise ValueError(f"the largest log weight must be finite; found {shift}; drop the failed samples")
-    return np.exp(np.asarray(log_weights, dtype=float) - shift), shift
+        raise ValueError(f"some log weight must be finite; none of {len(logs)} is; check the model under these draws")
+    return np.exp(logs - shift), shift
 
 
 def _distance_correlations(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from langenode._types import Bool, Float
-from langenode.scores.metrics import area_between, blocks, cells_first, energy_distance, mask_like, w1
+from langenode.scores.metrics import area_between, blocks, cells_first, energy_distance, mask_like
 
 
 class Floor(NamedTuple):
@@ -19,27 +19,6 @@ class Floor(NamedTuple):
     median: float
     low: float
     high: float
-
-
-def w1_floor_from_pool(
-    pool: Float[np.ndarray, "sample condition time out"],
-    sizes: tuple[int, int],
-    *,
-    num_pairs: int = 20,
-    rng: np.random.Generator,
-) -> Floor:
-    """Return the mean W1 between two independent sets of the true distribution, of the given sizes.
-
-    Each pair is drawn from the pool without replacement and disjointly, in whole trajectories.
-    """
-    size_a, size_b = sizes
-    if min(sizes) < 1 or size_a + size_b > len(pool):
-        raise ValueError(f"a pool must hold both sets, {size_a} + {size_b}; found {len(pool)}; draw more trajectories")
-    levels = []
-    for _ in range(num_pairs):
-        pick = rng.permutation(len(pool))
-        levels.append(w1(pool[pick[:size_a]], pool[pick[size_a : size_a + size_b]]).mean())
-    return _floor(levels)
 
 
 def w1_floor_from_data(

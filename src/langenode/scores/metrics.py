@@ -19,6 +19,7 @@ from langenode.scores.diagnostics import (
     distance_correlation_matrix,
     k_hat,
     log_evidence,
+    num_non_finite,
     relative_ess,
     weight_moments,
 )
@@ -34,8 +35,8 @@ __all__ = [
     "energy_score",
     "k_hat",
     "log_evidence",
+    "num_non_finite",
     "relative_ess",
-    "rms_std",
     "w1",
     "w1_to_law",
     "weight_moments",
@@ -177,21 +178,14 @@ def coverage(
     *,
     levels: Sequence[int | float] = (50, 90, 95),
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
-    noise_scale: int | float | np.ndarray | None = None,
-    rng: np.random.Generator | None = None,
     weights: Float[np.ndarray, " sample"] | None = None,
 ) -> dict[str, float]:
     """Return the fraction of observed cells inside the central bands, by level in percent: `{"50": ..., "90": ...}`.
 
-    The band's ends are quantiles at rank p (R + 1) of the ordered samples: data from the samples' own distribution are
-    then covered at the nominal rate as long as p (R + 1) >= 1 (NumPy's default rank p (R - 1) + 1 covers 91 % for 95 at
-    R = 50). With `noise_scale`, a standard deviation that broadcasts to the samples, Gaussian noise is added first: the
-    predictive band.
+    The band's ends are quantiles at rank p (R + 1) of the ordered samples: then data of the samples' own
+    distribution are covered at the nominal rate as long as p (R + 1) >= 1 (the rank p (R - 1) + 1 that NumPy
+    defaults to covers 91 % for 95 at R = 50).
     """
-    if noise_scale is not None:
-        if rng is None:
-            raise ValueError("coverage with noise_scale draws noise; rng is None; give a NumPy Generator")
-        samples = samples + noise_scale * rng.standard_normal(samples.shape)
     present = mask_like(data, mask)
     tails = [0.5 - level / 200.0 for level in levels]
     ends = _quantiles(samples, tails + [1.0 - tail for tail in tails], weights)
@@ -200,26 +194,6 @@ def coverage(
         inside = (data >= low) & (data <= high)
         result[f"{level:g}"] = float(inside[present].mean()) if present.any() else float("nan")
     return result
-
-
-def rms_std(
-    data: Float[np.ndarray, "member condition time out"],
-    mask: Bool[np.ndarray, "member condition time out"] | None = None,
-) -> Float[np.ndarray, "condition out"]:
-    """Return the root mean square over time of the standard deviation between members, per condition and output.
-
-    sqrt(mean_t s_t²) with the unbiased variance s_t² over the members present (divisor n - 1); times with fewer than
-    two members are left out; NaN where none remains.
-    """
-    present = mask_like(data, mask)
-    count = present.sum(axis=0)
-    values = np.where(present, data, 0.0).astype(float)
-    deviation = np.where(present, values - values.sum(axis=0) / np.maximum(count, 1), 0.0)
-    variance = (deviation**2).sum(axis=0) / np.maximum(count - 1, 1)
-    usable = count >= 2
-    num_times = usable.sum(axis=1)
-    mean = np.where(usable, variance, 0.0).sum(axis=1) / np.maximum(num_times, 1)
-    return np.where(num_times > 0, np.sqrt(mean), np.nan)
 
 
 def cells_first(values: np.ndarray) -> np.ndarray:

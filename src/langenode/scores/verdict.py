@@ -6,6 +6,8 @@ Nothing is computed from data here. Thresholds are stated beside every value, so
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from langenode.scores.diagnostics import is_k_hat_telling
+
 # Multiples of the sampling floor above which two samples are from different distributions.
 GOOD_W1, POOR_W1 = 1.3, 2.0
 # Observed coverage of a 90 % band that a few held-out trajectories cannot distinguish from 90 %, and poor coverage.
@@ -110,7 +112,7 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
     says = f"The sampler's importance weights have a relative effective sample size of {ess:.2g}"
     says += "." if passed else ": the posterior of the weights is approximate and the log-evidence a lower bound."
     checks = [Check("relative ESS", f"{ess:.3g}", f"at least {GOOD_ESS:g}", passed, says)]
-    if k_hat is not None and k_hat == k_hat and ess < 0.95:  # above that the weights are nearly equal and have no tail
+    if k_hat is not None and k_hat == k_hat and is_k_hat_telling(ess):
         passed = True if k_hat < GOOD_K_HAT else None
         says = "" if passed else f"Their tail is heavy (k-hat {k_hat:.2f})."
         checks.append(Check("k-hat", f"{k_hat:.2f}", f"below {GOOD_K_HAT:g}", passed, says))

@@ -50,22 +50,18 @@ def draw(density: Any, options: Options, *, key: Any, budget: float | None) -> A
 
 def _paths(density: Any, options: Options, num_steps: int, eta: float | None, key: Any) -> Any:
     """One run: paths steered by the residuals and weighted by the log-likelihood."""
-    from langenode.samplers.guided import guided_langevin
+    from langenode.samplers.guided import GuidedSettings, guided_langevin
 
-    return guided_langevin(
-        density.residual,
-        density.dim,
+    settings = GuidedSettings(
         num_paths=options.num,
         num_steps=num_steps,
         horizon=options.horizon,
         eta=eta,
-        log_likelihood=density.log_likelihood,
         resample_below=options.resample_below,
         num_moves=options.num_moves,
         chunk=options.chunk,
-        dtype=density.dtype,
-        key=key,
     )
+    return guided_langevin(density, settings, key=key)
 
 
 METHOD = Drawn(

@@ -1,4 +1,4 @@
-"""The OU bridge that guided paths step along: its grid and constants, and the law of its end given the data.
+"""The OU bridge that guided paths step along: its grid and constants, and the distribution of its end given the data.
 
 With `rho = e^-(T-tau)`, `v = 1 - rho^2` and primes for the next knot, the reference's step is `w' = a w + s n` with
 `a = rho/rho'`, `s^2 = 1 - a^2`, and the gain towards an end point x is `g = rho' s/v`.
@@ -65,7 +65,7 @@ def end_point(target: Target, level: Level, eta: Array, w: Float[Array, " dim"])
 
 
 def path_keys(key: PRNGKeyArray, num: int) -> Array:
-    """A key a path, the same however many paths there are."""
+    """One key per path, the same however many paths there are."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num))
 
 
@@ -73,7 +73,7 @@ def in_groups(batched: Any, num: int, size: int) -> Any:
     """Leaves `(num, ...)` as `(group, at most size, ...)`, all groups alike: the last is filled up by the last row.
 
     `jax.lax.map(batch_size=...)` runs a shorter last group beside the others, and two programs that factorise many
-    matrices at once can wait for each other for ever on a processor with few cores.
+    matrices at once can wait for each other forever on a processor with few cores.
     """
     num_groups = -(-num // min(size, num))
     even = -(-num // num_groups)

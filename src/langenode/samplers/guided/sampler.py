@@ -1,0 +1,105 @@
+"""Guided paths as a sampler: from a density to weighted draws, and how good they are."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float, Int, PRNGKeyArray
+from langenode.posteriors.density import Density, Sampled
+from langenode.posteriors.particles import Trust, judge, summarise
+from langenode.samplers.guided.bridges import Target, make_levels
+from langenode.samplers.guided.paths import GuidedSettings, Plan, run_paths
+from langenode.samplers.guided.pilot import choose_eta, pilot_settings
+from langenode.samplers.modes import prior_starts
+from langenode.samplers.moves import Moved, hamiltonian_moves
+
+DEFAULTS = GuidedSettings()
+
+
+class GuidedDraws(NamedTuple):
+    """Weighted draws in whitened coordinates, and how good they are.
+
+    The log of the mean of `exp(log_weights)` is `log_evidence`, with or without resampling. `lineage` is the path each
+    draw descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves,
+    `num_evaluations` how often the model was run, a Jacobian counting as its columns or rows.
+    """
+
+    draws: Float[Array, "sample dim"]
+    log_weights: Float[Array, " sample"]
+    log_evidence: float
+    log_evidence_error: float
+    relative_ess: float
+    ancestors: float
+    lineage: Int[Array, " sample"]
+    num_resamplings: int
+    eta: float
+    acceptance: float | None
+    num_evaluations: int
+    trust: Trust
+
+    def sampled(self, **more: Any) -> Sampled:
+        """The result in the form that every sampler has, with `more` diagnostics; draws of weight zero are dropped.
+
+        Where no draw has a weight all are kept, and they are not trusted.
+        """
+        is_fine = np.isfinite(np.asarray(self.log_weights))
+        is_fine = is_fine if is_fine.any() else ~is_fine
+        numbers = {
+            "log_evidence": self.log_evidence,
+            "log_evidence_se": self.log_evidence_error,
+            "relative_ess": self.relative_ess,
+            "ancestors": self.ancestors,
+            "num_resamplings": self.num_resamplings,
+            "eta": self.eta,
+            "acceptance": self.acceptance,
+            "num_evaluations": self.num_evaluations,
+            "dropped": int(np.sum(~is_fine)),
+        } | more
+        present = {name: value for name, value in numbers.items() if value is not None}
+        return Sampled(self.draws[is_fine], self.log_weights[is_fine], present, self.trust)
+
+
+def guided_langevin(density: Density, settings: GuidedSettings = DEFAULTS, *, key: PRNGKeyArray) -> GuidedDraws:
+    """Weighted draws of a posterior by Langevin paths whose control is computed, not trained.
+
+    The density's residuals, `(observed - predicted(z)) / sigma`, steer; its log-likelihood gives the weights.
+    """
+    key_pilot, key_paths, key_moves, key_check = jax.random.split(key, 4)
+    plan, eta, cost = Plan.of(density, settings), settings.eta, 0
+    if eta is None:
+        pilot = choose_eta(density, pilot_settings(settings), key=key_pilot)
+        eta, cost = pilot.eta, pilot.num_evaluations
+    levels = make_levels(settings.num_steps, settings.horizon, density.dtype)
+    outcome = run_paths(plan.target, plan.sizes, levels, jnp.asarray(eta, density.dtype), key=key_paths)
+    paths = outcome.paths
+    if not np.any(np.isfinite(np.asarray(paths.log_weight))):
+        prior_starts(density, settings.num_paths, key=key_check)  # an error where the model gives no number at all
+    draws, acceptance, cost = paths.w, None, cost + plan.cost(outcome)
+    if settings.num_moves:
+        moved = _polish(plan.target, draws, paths.log_weight, settings.num_moves, plan.sizes.chunk, key=key_moves)
+        draws, acceptance, cost = moved.draws, float(moved.acceptance), cost + moved.num_evaluations
+    summary = summarise(paths.log_weight, paths.ancestor)
+    return GuidedDraws(
+        draws=draws,
+        log_weights=paths.log_weight,
+        **summary._asdict(),
+        lineage=paths.ancestor,
+        num_resamplings=int(outcome.num_resamplings),
+        eta=float(eta),
+        acceptance=acceptance,
+        num_evaluations=cost,
+        trust=judge(summary),
+    )
+
+
+@eqx.filter_jit
+def _polish(
+    target: Target, draws: Array, log_weights: Array, num_moves: int, chunk: int, *, key: PRNGKeyArray
+) -> Moved:
+    def log_density(z):
+        return target.log_likelihood(z) - 0.5 * jnp.sum(z**2)
+
+    return hamiltonian_moves(log_density, draws, log_weights, num_moves=num_moves, chunk=chunk, key=key)
