@@ -1,4 +1,4 @@
-"""The reference law and the Gaussian posteriors against linear algebra written out."""
+"""The reference and the Gaussian posteriors against linear algebra written out."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import problems
-from langenode.inference.targets import negative_elbo
-from langenode.posteriors import Reference, gaussian
+from langenode.inference.algorithm1 import negative_elbo
+from langenode.posteriors import Draw, Reference, gaussian
 from langenode.posteriors.base import ESTIMATORS
 
 COVARIANCES = ("full", "diagonal", "lowrank")
@@ -120,7 +120,7 @@ def problem():
 def test_gradient_is_that_of_the_exact_bound(covariance, estimator, problem):
     """-ELBO = KL from the exact posterior - log evidence; its gradient by finite differences."""
     posterior = example(covariance, estimator=estimator)
-    numbers, rest = eqx.partition(posterior, problems.is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
     flat, unravel = ravel_pytree(numbers)
 
     def negative_elbo(flat):
@@ -137,7 +137,7 @@ def test_gradient_is_that_of_the_exact_bound(covariance, estimator, problem):
 @pytest.mark.parametrize("covariance", ["full", "lowrank"])
 def test_reparametrised_gradient_equals_finite_differences(covariance, problem):
     posterior = example(covariance)
-    numbers, rest = eqx.partition(posterior, problems.is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
     flat, unravel = ravel_pytree(numbers)
     step = 1e-5
 
@@ -159,7 +159,8 @@ def test_at_the_exact_posterior_every_weight_is_the_evidence(problem):
     _, log_weights = problems.weigh(posterior, problem, KEYS)
     np.testing.assert_allclose(log_weights, problem.log_evidence, rtol=1e-8)
     zeros = jnp.zeros(len(log_weights))
-    terms = negative_elbo(jnp.asarray(log_weights), zeros, zeros, estimator="log_variance")
+    draws = Draw(zeros[:, None], zeros, zeros, zeros)
+    terms = negative_elbo(jnp.asarray(log_weights), draws, estimator="log_variance")
     np.testing.assert_allclose(terms.loss, 0.0, atol=1e-20)
 
 

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 
 from langenode.data import Dataset
-from langenode.inference.algorithm1 import FitError, TrainSettings, initial_state, log_weights, loss_and_gradient, train
+from langenode.inference.algorithm1 import PassOptions, generate, loss_and_gradient
+from langenode.inference.importance import log_weights
 from langenode.inference.likelihood import given_noise, inferred_noise
+from langenode.inference.objectives import LikelihoodObjective, objective
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import predict
 from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem, TrajectoryView, simulate, view
+from langenode.inference.problem import Problem, simulate
 from langenode.inference.targets import Population, Posterior, Tempered
+from langenode.inference.training import FitError, TrainSettings, initial_state, train, trained_numbers
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
 from langenode.storage import container
@@ -54,7 +57,7 @@ def small_problem(target, *, data=None, posterior=None, layers=(), where="all", 
         posterior = langevin(Reference(weights, 0.5 * jnp.ones_like(weights)), num_steps=4, layers=(8,), key=KEY)
     likelihood = None if isinstance(target, Population) else given_noise(noise, data)
     problem = Problem(model, partition, prior, likelihood, target, posterior)
-    return problem, view(problem, data, float)
+    return problem, objective(problem, data, float)
 
 
 TARGETS = {
@@ -68,12 +71,8 @@ TARGETS = {
 
 def gradient_of(problem, data, **options):
     """The terms and the gradient of sampler and rest, as a compiled function of the trained numbers, and these."""
-    settings = TrainSettings(num_samples=12, **options)
-    flags = jax.tree.map(lambda _: False, problem)
-    flags = eqx.tree_at(lambda p: p.posterior, flags, jax.tree.map(eqx.is_inexact_array, problem.posterior))
-    flags = eqx.tree_at(lambda p: p.model, flags, problem.partition.is_rest(problem.model))
-    params, static = eqx.partition(problem, flags)
-    return jax.jit(lambda p: loss_and_gradient(p, static, data, KEY, settings)), params
+    params, static = eqx.partition(problem, trained_numbers(problem, TrainSettings(refit_rest=True)))
+    return jax.jit(lambda p: loss_and_gradient(p, static, data, PassOptions(12, **options), key=KEY)), params
 
 
 def assert_same_gradient(found, expected):
@@ -143,8 +142,8 @@ def test_a_mini_batch_estimates_the_whole_log_likelihood_without_bias():
     )
 
     @eqx.filter_jit
-    def mean_loglik(view):
-        return view.log_likelihood(problem, jax.vmap(lambda k: view.run(problem, k))(KEY[None])).sum() * view.weight
+    def mean_loglik(part):
+        return part.log_likelihood(problem, generate(problem, part, KEY[None])).sum() * part.weight
 
     whole = float(mean_loglik(data))
     parts = eqx.filter_jit(jax.vmap(lambda k: mean_loglik(data.pick(k, 4, None))))(jax.random.split(KEY, 200))
@@ -204,7 +203,8 @@ def test_non_finite_updates_are_skipped_and_counted():
 def test_persistent_non_finite_updates_stop_the_fit_with_a_clear_error():
     data = small_data()
     problem, _ = small_problem(Posterior(), data=data)
-    bad = TrajectoryView(data.arrays(float)._replace(outputs=jnp.full(data.outputs.shape, jnp.nan)), problem.likelihood)
+    spoiled = data.arrays(float)._replace(outputs=jnp.full(data.outputs.shape, jnp.nan))
+    bad = LikelihoodObjective(Posterior(), spoiled, problem.likelihood)
     with pytest.raises(FitError, match=r"must stay finite.*lower training.learning_rate"):
         train(problem, bad, SETTINGS._replace(largest_skips=10), key=KEY)
 
@@ -214,7 +214,7 @@ def test_early_stopping_keeps_the_best_state():
     problem, data = small_problem(TARGETS["energy"])
     far = small_data(seed=5)
     far = Dataset.from_arrays(far.times[0], far.outputs + 3.0 * far.times[..., None], initial=far.initial)
-    other = view(problem, far, float)
+    other = objective(problem, far, float)
     settings = SETTINGS._replace(num_updates=400, learning_rate=5e-2, patience=3)
     result = train(problem, data, settings, key=KEY, validation=other)
     scores = np.asarray(result.state.validation)

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 import problems
 from langenode.models import num_parameters
 from langenode.posteriors import Reference, graded_grid, langevin, paper_langevin, uniform_grid
-from langenode.posteriors.langevin import NormalStart, _Running
+from langenode.posteriors.langevin import NormalStart, StepNoise, _Running
 from langenode.simulators import ou
 
 STEP_KINDS = ("exact", "euler")
@@ -119,7 +119,7 @@ def run_with(chain, z, white):
     def one(z, white):
         steps = (jnp.arange(chain.num_steps), chain._coefficients(), white)
         first = _Running(z, jnp.zeros(()), jnp.zeros(()))
-        return jax.lax.scan(lambda running, xs: (chain._advance(running, *xs), None), first, steps)[0]
+        return jax.lax.scan(lambda running, xs: (chain._advance(chain, running, *xs), None), first, steps)[0]
 
     return jax.vmap(one)(z, white)
 
@@ -155,7 +155,7 @@ def test_path_kl_of_two_ou_processes_is_the_kl_of_their_joint_laws(step_kind, di
     chain = chain_of(ours, theirs, num_steps=12, horizon=1.5, step_kind=step_kind, grid="graded")
     law, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
     path_kl = problems.normal_kl(*law.joint(), *reference.joint())
-    np.testing.assert_allclose(chain._begin(jax.random.key(0)).kl, start_kl(ours, theirs), rtol=1e-8)
+    np.testing.assert_allclose(chain._begin(chain, jax.random.key(0)).kl, start_kl(ours, theirs), rtol=1e-8)
     np.testing.assert_allclose(expected_step_terms(chain), path_kl - start_kl(ours, theirs), rtol=1e-8)
 
     draws = problems.draw_many(chain, jax.random.split(jax.random.key(1), 8192))
@@ -176,7 +176,7 @@ def test_path_kl_without_feedback_is_not_random(step_kind):
     chain = eqx.tree_at(lambda c: c.control.gain, chain, jnp.zeros((12, 1, 1)))
     _, push, noise = chain._coefficients()
     exact = start_kl(ours, theirs) + 0.5 * np.sum((push * chain.control.shift[:, 0] / noise) ** 2)
-    if chain.noise is not None:
+    if isinstance(chain.noise, StepNoise):
         factor = np.exp(2.0 * chain.noise.log_scale)
         exact += 0.5 * np.sum(factor - 1.0 - np.log(factor))
     draws = problems.draw_many(chain, jax.random.split(jax.random.key(1), 8192))
@@ -217,7 +217,7 @@ def test_kl_of_the_end_is_at_most_the_path_kl(step_kind):
         ours = Process(rate=rate, level=rng.normal(), diffusion=diffusion, mean=rng.normal(), scale=scale)
         theirs = Process(rate=diffusion**2, level=0.0, diffusion=diffusion, mean=0.0, scale=1.0)
         chain = chain_of(ours, theirs, num_steps=12, horizon=1.5, step_kind=step_kind, grid="graded")
-        path_kl = float(chain._begin(jax.random.key(0)).kl) + expected_step_terms(chain)[0]
+        path_kl = float(chain._begin(chain, jax.random.key(0)).kl) + expected_step_terms(chain)[0]
         mean, scale = chain.terminal_reference()
         end_kl = problems.normal_kl(*ours.on(chain.grid, step_kind).last(), np.asarray(mean), np.diag(scale**2))
         assert 0.0 < end_kl <= path_kl
@@ -476,7 +476,7 @@ def reparametrised_gradients(small_problem):
 
 
 def test_reparametrised_gradient_equals_finite_differences(small_problem, reparametrised_gradients):
-    numbers, rest = eqx.partition(small_chain("reparametrised"), problems.is_trained(small_chain("reparametrised")))
+    numbers, rest = eqx.partition(small_chain("reparametrised"), small_chain("reparametrised").trained())
     flat, unravel = ravel_pytree(numbers)
     step = 1e-5
     moved = flat + step * jnp.concatenate([jnp.eye(flat.size), -jnp.eye(flat.size)])
@@ -504,7 +504,10 @@ def test_kl_of_the_start_keeps_its_gradient_with_sticking():
 
     def gradient(estimator):
         chain = small_chain(estimator)
-        kl = lambda start: eqx.tree_at(lambda c: c.start, chain, start)._begin(jax.random.key(0)).kl  # noqa: E731
+
+        def kl(start):
+            return eqx.tree_at(lambda c: c.start, chain, start).draw(key=jax.random.key(0)).kl
+
         return jax.grad(kl)(chain.start)
 
     expected = gradient("reparametrised")
@@ -554,7 +557,7 @@ def test_paper_drift_nets_have_the_papers_sizes(dim, layers, number):
 def test_checkpointed_segments_change_nothing_but_memory(monkeypatch):
     cut_into_segments(monkeypatch)
     chain = paper_langevin(standard(2), jnp.ones(2), num_steps=256, layers=(16,), key=jax.random.key(0))
-    numbers, rest = eqx.partition(problems.perturbed(chain, 0.1), problems.is_trained(chain))
+    numbers, rest = eqx.partition(problems.perturbed(chain, 0.1), chain.trained())
     keys = jax.random.split(jax.random.key(2), 4)
 
     def compiled():
