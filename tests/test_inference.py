@@ -20,7 +20,7 @@ from langenode.inference.objectives import LikelihoodObjective, objective
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import predict
 from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem, simulate
+from langenode.inference.problem import Problem, draw_members, simulate
 from langenode.inference.targets import Population, Posterior, Tempered
 from langenode.inference.training import FitError, TrainSettings, initial_state, train, trained_numbers
 from langenode.models import MLP, NeuralODE, OnConcatenation
@@ -224,6 +224,30 @@ def test_early_stopping_keeps_the_best_state():
     np.testing.assert_array_equal(kept, result.state.best.posterior.start.mean)
 
 
+def test_without_a_finite_validation_score_the_average_is_kept_with_a_warning():
+    problem, data = small_problem(TARGETS["energy"])
+    spoiled = eqx.tree_at(lambda o: o.observed.projection, data, jnp.nan * data.observed.projection)
+    settings = SETTINGS._replace(patience=3)
+    with pytest.warns(UserWarning, match=r"finite validation score; none was found.*training.patience=0"):
+        result = train(problem, data, settings, key=KEY, validation=spoiled)
+    assert np.isnan(result.state.validation).all()
+    kept = result.problem.posterior.start.mean
+    np.testing.assert_array_equal(kept, result.state.averaged.posterior.start.mean)
+    assert np.all(kept != problem.posterior.start.mean)
+
+
+def test_the_best_state_keeps_the_diffusion_it_was_found_with():
+    problem, data = small_problem(TARGETS["energy"])
+    far = small_data(seed=5)
+    far = Dataset.from_arrays(far.times[0], far.outputs + 3.0 * far.times[..., None], initial=far.initial)
+    schedule = lambda step: 2.0 - 0.01 * step  # noqa: E731
+    settings = SETTINGS._replace(learning_rate=5e-2, patience=3, diffusion=schedule)
+    result = train(problem, data, settings, key=KEY, validation=objective(problem, far, float))
+    best = int(np.nanargmin(result.state.validation))
+    last = min((best + 1) * settings.block, settings.num_updates) - 1
+    np.testing.assert_allclose(result.problem.posterior.diffusion, schedule(last), rtol=1e-12)
+
+
 def test_the_diffusion_follows_its_schedule_and_ends_where_it_should():
     import optax
 
@@ -274,6 +298,45 @@ def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature(
     exact = np.log(np.exp(log_joint - log_joint.max()).sum() * (7 / 699) * (6.5 / 649)) + log_joint.max()
     weights = np.exp(np.asarray(logs) - exact)
     assert abs(weights.mean() - 1.0) < 5 * weights.std() / np.sqrt(len(weights))
+
+
+def test_a_draw_without_a_likelihood_has_no_weight():
+    problem, _ = small_problem(Posterior(), data=small_data(2))
+
+    class Sometimes(eqx.Module):
+        inner: NeuralODE
+
+        def __call__(self, times, inputs, initial=None, *, key=None):
+            outputs = self.inner(times, inputs, initial, key=key)
+            weight = self.inner.dynamics.network.layers[0].weight[0, 0]
+            return jnp.where(weight > problem.posterior.reference.mean[0], jnp.nan, outputs)
+
+    model = Sometimes(problem.model)
+    failing = Problem(model, Partition.of(model), problem.prior, problem.likelihood, problem.target, problem.posterior)
+    weights, logs = log_weights(failing, small_data(2), 64, key=KEY)
+    np.testing.assert_array_equal(np.isneginf(logs), weights[:, 0] > problem.posterior.reference.mean[0])
+    assert not np.isnan(logs).any() and 0 < np.isfinite(logs).sum() < 64
+
+
+@pytest.mark.parametrize("somebody_is_absent", [False, True])
+def test_members_are_drawn_among_those_who_are_present(somebody_is_absent):
+    present = np.ones((5, 3), bool)
+    if somebody_is_absent:
+        present[[0, 3], [1, 2]] = False
+    members = np.asarray(draw_members(KEY, jnp.asarray(present), 4000))
+    if somebody_is_absent:
+        expected = jax.random.categorical(KEY, jnp.where(present, 0.0, -jnp.inf).T[None], axis=-1, shape=(4000, 3))
+    else:
+        expected = np.broadcast_to(jax.random.randint(KEY, (4000, 1), 0, 5), (4000, 3))
+    np.testing.assert_array_equal(members, expected)
+    for condition in range(3):
+        assert set(members[:, condition]) == set(np.flatnonzero(present[:, condition]))
+
+
+def test_numbers_for_absent_members_are_drawn_in_a_branch_of_their_own():
+    """Also for many keys at once: a choice between two results would have to make both."""
+    many = jax.vmap(lambda key, present: draw_members(key, present, 1), in_axes=(0, None))
+    assert "cond[" in str(jax.make_jaxpr(many)(jax.random.split(KEY, 4), jnp.ones((5, 3), bool)))
 
 
 def test_predictions_start_where_members_of_the_condition_did():

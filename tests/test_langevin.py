@@ -313,6 +313,28 @@ def test_paper_chain_starts_at_the_mle():
     np.testing.assert_allclose(reference.scale * jnp.exp(start.log_scale), 1e-2, rtol=1e-12)
 
 
+def test_paper_chain_refuses_a_reference_with_correlated_weights():
+    reference = problems.reference_of(3, rank=2)
+    with pytest.raises(ValueError, match=r"diagonal covariance.*rank 2.*Reference\(mean, scale\)"):
+        paper_langevin(reference, reference.mean, num_steps=4, key=jax.random.key(0))
+
+
+# --- the diffusion as an argument
+
+
+@pytest.mark.parametrize("step_kind", STEP_KINDS)
+def test_a_draw_with_another_diffusion_is_that_of_a_chain_which_stores_it(step_kind):
+    chain = langevin(standard(2), num_steps=3, layers=(4,), step_kind=step_kind, key=jax.random.key(0))
+    chain = problems.perturbed(chain, 0.3)
+    other, key = jnp.asarray(1.7), jax.random.key(1)
+    stored = chain.with_diffusion(other)
+    assert (float(chain.diffusion), float(stored.diffusion)) == (1.0, 1.7)
+    given = chain.draw(key=key, diffusion=other)
+    for one, two in zip(given, stored.draw(key=key), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert np.all(given.weights != chain.draw(key=key).weights)
+
+
 # --- grids
 
 
@@ -588,6 +610,50 @@ def test_papers_ten_thousand_steps_run():
     np.testing.assert_array_equal(path[-1], draw.weights)
     # Before training there is no control: the chain is its reference.
     np.testing.assert_array_equal([draw.kl, draw.log_ratio], 0.0)
+
+
+@pytest.mark.parametrize(("num_steps", "length"), [(12, 3), (16, 4), (5, 3), (7, 3), (11, 4), (10_007, 101)])
+def test_segments_are_about_the_root_of_any_number_of_steps(monkeypatch, num_steps, length):
+    """A divisor where there is a good one; otherwise, as for primes, the last segment is shorter."""
+    cut_into_segments(monkeypatch)
+    chain = paper_langevin(standard(1), jnp.ones(1), num_steps=num_steps, key=jax.random.key(0))
+    assert chain._segment_length() == length
+
+
+@pytest.mark.parametrize("num_steps", [5, 7, 12])
+def test_a_chain_in_segments_is_one_scan_over_all_steps(monkeypatch, num_steps):
+    cut_into_segments(monkeypatch)
+    chain = langevin(standard(2), num_steps=num_steps, layers=(4,), key=jax.random.key(0))
+    chain, key = problems.perturbed(chain, 0.3), jax.random.key(1)
+    key_start, key_noise = jax.random.split(key)
+    length = chain._segment_length()
+    sizes = [min(length, num_steps - first) for first in range(0, num_steps, length)]
+    white = [jax.random.normal(jax.random.fold_in(key_noise, n), (size, 2)) for n, size in enumerate(sizes)]
+    begin = chain._begin(chain, key_start)
+    plain = run_with(chain, begin.z[None], jnp.concatenate(white)[None])
+    draw, path = problems.quick_jit(lambda c: (c.draw(key=key), c.path(key=key)))(chain)
+    assert path.shape == (num_steps + 1, 2)
+    np.testing.assert_allclose(path[-1], plain.z[0], rtol=1e-12)
+    np.testing.assert_allclose(draw.weights, plain.z[0], rtol=1e-12)
+    np.testing.assert_allclose(draw.kl - begin.kl, plain.kl[0], rtol=1e-12)
+    np.testing.assert_allclose(draw.log_ratio - begin.log_ratio, plain.log_ratio[0], rtol=1e-10)
+
+
+def test_a_prime_number_of_steps_needs_little_more_memory_than_a_round_one():
+    def memory(num_steps):
+        chain = paper_langevin(standard(2), jnp.ones(2), num_steps=num_steps, key=jax.random.key(0))
+        numbers, rest = eqx.partition(chain, chain.trained())
+        loss = lambda numbers: eqx.combine(numbers, rest).draw(key=jax.random.key(1)).kl  # noqa: E731
+        analysis: Any = jax.jit(jax.grad(loss)).lower(numbers).compile(problems.QUICK).memory_analysis()
+        return analysis.temp_size_in_bytes
+
+    assert memory(10_007) < 1.5 * memory(10_000)
+
+
+def test_controls_tell_their_width():
+    chain = langevin(standard(2), num_steps=3, layers=(4, 5), key=jax.random.key(0))
+    assert chain.control.width == 4 + 5 + 2
+    assert paper_langevin(standard(3), jnp.ones(3), num_steps=2, key=jax.random.key(0)).control.width == 9
 
 
 def test_control_may_be_any_function():
