@@ -92,10 +92,10 @@ def chain_of(ours: Process, theirs: Process, *, num_steps, horizon, step_kind: A
         noise="fixed" if step_kind == "euler" else "diagonal",
         key=jax.random.key(0),
     )
-    law, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
+    process, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
     # An Euler control is an addition to the drift over diffusion^2, an exact one is in units of the step's noise.
     unit = np.sqrt(reference.variance) if step_kind == "exact" else ours.diffusion**2 * np.diff(np.asarray(chain.grid))
-    gain, shift = (law.decay - reference.decay) / unit, law.shift / unit
+    gain, shift = (process.decay - reference.decay) / unit, process.shift / unit
     chain = eqx.tree_at(
         lambda c: (c.control.gain, c.control.shift, c.start, c.reference_start),
         chain,
@@ -107,7 +107,7 @@ def chain_of(ours: Process, theirs: Process, *, num_steps, horizon, step_kind: A
         ),
     )
     if step_kind == "exact":
-        log_scale = 0.5 * np.log(law.variance / reference.variance)
+        log_scale = 0.5 * np.log(process.variance / reference.variance)
         chain = eqx.tree_at(lambda c: c.noise.log_scale, chain, jnp.asarray(log_scale)[:, None])
     return chain
 
@@ -144,24 +144,24 @@ def two_processes(diffusion):
 
 
 def start_kl(ours: Process, theirs: Process):
-    laws = [(np.array([p.mean]), np.array([[p.scale**2]])) for p in (ours, theirs)]
-    return problems.normal_kl(*laws[0], *laws[1])
+    starts = [(np.array([p.mean]), np.array([[p.scale**2]])) for p in (ours, theirs)]
+    return problems.normal_kl(*starts[0], *starts[1])
 
 
 @pytest.mark.parametrize("diffusion", [1.0, 1.3])
 @pytest.mark.parametrize("step_kind", STEP_KINDS)
-def test_path_kl_of_two_ou_processes_is_the_kl_of_their_joint_laws(step_kind, diffusion):
+def test_path_kl_of_two_ou_processes_is_the_kl_of_their_joint_distributions(step_kind, diffusion):
     ours, theirs = two_processes(diffusion)
     chain = chain_of(ours, theirs, num_steps=12, horizon=1.5, step_kind=step_kind, grid="graded")
-    law, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
-    path_kl = problems.normal_kl(*law.joint(), *reference.joint())
+    process, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
+    path_kl = problems.normal_kl(*process.joint(), *reference.joint())
     np.testing.assert_allclose(chain._begin(chain, jax.random.key(0)).kl, start_kl(ours, theirs), rtol=1e-8)
     np.testing.assert_allclose(expected_step_terms(chain), path_kl - start_kl(ours, theirs), rtol=1e-8)
 
     draws = problems.draw_many(chain, jax.random.split(jax.random.key(1), 8192))
     problems.assert_mean(draws.kl, path_kl)
     problems.assert_mean(draws.log_ratio, path_kl)
-    mean, variance = law.last()
+    mean, variance = process.last()
     problems.assert_mean(draws.weights, mean)
     problems.assert_mean((draws.weights - mean) ** 2, variance[0])
     np.testing.assert_allclose(chain.terminal_reference()[0], reference.last()[0], rtol=1e-8)
@@ -243,19 +243,22 @@ def test_log_ratio_is_the_ratio_of_transition_densities_along_the_path(step_kind
 
     root = problems.dense_root(chain.reference)
     z = np.linalg.solve(root, (np.asarray(path) - np.asarray(chain.reference.mean)).T).T
-    laws = [(start.mean, np.diag(np.exp(2.0 * start.log_scale))) for start in (chain.start, chain.reference_start)]
+    starts = [(start.mean, np.diag(np.exp(2.0 * start.log_scale))) for start in (chain.start, chain.reference_start)]
     log_density = problems.log_normal
-    kl, log_ratio = problems.normal_kl(*laws[0], *laws[1]), log_density(z[0], *laws[0]) - log_density(z[0], *laws[1])
-    mean, covariance = laws[1]  # of the reference, step by step
+    kl, log_ratio = (
+        problems.normal_kl(*starts[0], *starts[1]),
+        log_density(z[0], *starts[0]) - log_density(z[0], *starts[1]),
+    )
+    mean, covariance = starts[1]  # of the reference, step by step
     for step, length in enumerate(0.7**2 * np.diff(chain.grid)):
         decay, variance = (1.0 - length, 2.0 * length) if step_kind == "euler" else _exact_step(length)
         push = length if step_kind == "euler" else np.sqrt(variance)
         control = np.asarray(chain.control(jnp.asarray(z[step]), jnp.asarray(step)))
         colour = np.diag(np.exp(chain.noise.log_scale[step])) + np.tril(chain.noise.lower[step], -1)
-        our_law = (decay * z[step] + push * control, variance * colour @ colour.T)
-        their_law = (decay * z[step], variance * np.eye(3))
-        kl += problems.normal_kl(*our_law, *their_law)
-        log_ratio += log_density(z[step + 1], *our_law) - log_density(z[step + 1], *their_law)
+        our_step = (decay * z[step] + push * control, variance * colour @ colour.T)
+        their_step = (decay * z[step], variance * np.eye(3))
+        kl += problems.normal_kl(*our_step, *their_step)
+        log_ratio += log_density(z[step + 1], *our_step) - log_density(z[step + 1], *their_step)
         mean, covariance = decay * mean, decay**2 * covariance + variance * np.eye(3)
     log_reference = log_density(path[-1], chain.reference.mean + root @ mean, root @ covariance @ root.T)
     np.testing.assert_allclose(draw.kl, kl, rtol=1e-8)
@@ -429,8 +432,8 @@ def test_langevin_sde_with_the_score_has_the_moments_of_the_weights(monkeypatch)
     samples = np.asarray(problems.quick_jit(lambda c, key: c.sample(4096, key=key))(chain, jax.random.key(1)))
     standardised = (samples - exact.mean) / exact.std
 
-    # Two systematic errors. Euler-Maruyama on a normal law of precision A has covariance (A - step A^2 / 2)^-1, and
-    # the law forgets the start at the rate of A's smallest eigenvalue. The law is not quite normal: twice their sum.
+    # Two systematic errors. Euler-Maruyama on a normal of precision A has covariance (A - step A^2 / 2)^-1, and
+    # the chain forgets its start at the rate of A's smallest eigenvalue. Twice their sum: the weights are not normal.
     correlation = np.array([[1.0, exact.corr], [exact.corr, 1.0]])
     precision = np.linalg.inv(correlation * np.outer(exact.std, exact.std))
     discrete = np.linalg.inv(precision - 0.5 * step * precision @ precision)

@@ -97,7 +97,7 @@ def test_energy_score_equals_its_definition(rng, num_maps):
     np.testing.assert_allclose(found, brute_force_energy(ours, theirs, weights), rtol=1e-12)
 
 
-def test_energy_score_is_unbiased_at_any_number_of_replicas(rng):
+def test_energy_score_is_unbiased_at_any_number_of_samples(rng):
     # X ~ N(0, 1), Y ~ N(m, s^2): E|X - Y| is the mean of a folded normal, E|X - X'| = 2 / sqrt(pi).
     mean, std, num = 0.5, 0.7, 20_000
     folded = scipy.stats.foldnorm(mean / np.hypot(1.0, std), scale=np.hypot(1.0, std)).mean()
@@ -111,8 +111,8 @@ def test_energy_score_is_unbiased_at_any_number_of_replicas(rng):
     assert 5.0 * error < 1.0 / (3.0 * np.sqrt(np.pi))
 
 
-def test_energy_score_is_smallest_for_the_true_law():
-    # Evenly spread quantiles stand for both laws.
+def test_energy_score_is_smallest_for_the_true_distribution():
+    # Evenly spread quantiles stand for both distributions.
     points = scipy.stats.norm.ppf((np.arange(600) + 0.5) / 600)
     theirs = jnp.asarray(points)[:, None, None]
     shifts, scales = np.array([-0.3, -0.1, 0.0, 0.1, 0.3]), np.array([0.7, 0.9, 1.0, 1.1, 1.3])
@@ -171,7 +171,7 @@ def test_quantile_distance_is_the_w1_of_equal_sizes(rng):
 
 
 def test_quantiles_of_the_data_are_those_of_the_midpoint_rule(rng):
-    # A replica at each level: the distance from zero replicas is the mean absolute quantile.
+    # A sample at each level: the distance from samples at zero is the mean absolute quantile.
     outputs = np.abs(rng.normal(size=(5, 1, 1, 1)))
     observed = observed_from(outputs)
     levels = (np.arange(8) + 0.5) / 8
@@ -179,7 +179,7 @@ def test_quantiles_of_the_data_are_those_of_the_midpoint_rule(rng):
     np.testing.assert_allclose(quantile(jnp.zeros((8, 1, 1, 1)), observed), expected, rtol=1e-12)
 
 
-def test_quantile_gradient_pulls_each_replica_to_its_own_quantile(rng):
+def test_quantile_gradient_pulls_each_sample_to_its_own_quantile(rng):
     outputs = rng.normal(size=(6, 1, 2, 1))
     observed = observed_from(outputs)
     predictions = outputs + 0.5
@@ -346,7 +346,7 @@ def test_as_many_components_as_explain_the_fraction(rng, explained, max_componen
     assert observed.projection.shape == (1, 1, kept, 8, 1)
 
 
-def test_replicas_are_looked_at_as_the_data_are(rng):
+def test_samples_are_looked_at_as_the_data_are(rng):
     outputs = rng.normal(size=(12, 2, 4, 2))
     ours, theirs = scores_of(jnp.asarray(outputs), observed_from(outputs))
     np.testing.assert_allclose(ours[0], theirs, rtol=1e-12)
@@ -399,7 +399,7 @@ def test_select_takes_members_and_conditions(rng):
 
 
 def crossed_toy(rng):
-    """Units with one w each, seen as w in both conditions: the marginal laws do not tell, the joint law does."""
+    """Units with one w each, seen as w in both conditions: marginals do not tell, the joint distribution does."""
     w = rng.normal(size=60)
     outputs = np.stack([w, w], axis=1)[:, :, None] * np.ones(3)
     data = Dataset.from_arrays(
@@ -558,7 +558,7 @@ def test_a_saturated_quantile_distance_grows_with_the_logarithm():
     assert found == pytest.approx((0.5 * np.log1p(distance / 0.5)).mean(), rel=1e-6)
 
 
-def test_the_square_of_the_quantile_distance_is_least_at_the_law_of_the_data():
+def test_the_square_of_the_quantile_distance_is_least_at_the_distribution_of_the_data():
     key_data, key_model = jax.random.split(jax.random.key(5))
     members = np.asarray(3.0 + 2.0 * jax.random.normal(key_data, (24, 1, 1, 1), float))
     observed = observed_from(members)
@@ -570,7 +570,7 @@ def test_the_square_of_the_quantile_distance_is_least_at_the_law_of_the_data():
 
     mean, std = members.mean(), members.std(ddof=1)
     slopes = jax.grad(loss, argnums=(0, 1))(mean, std)
-    # The mean is matched exactly, the spread but for what Gaussian quantiles explain of 24 members' (a few percent).
+    # The mean is matched exactly, the spread within what Gaussian quantiles explain of 24 members' (a few percent).
     np.testing.assert_allclose(slopes[0], 0.0, atol=1e-9)
     best = std - slopes[1] / (2.0 / float(observed.scale[0]) ** 2)
     assert 0.93 * std < best <= std
