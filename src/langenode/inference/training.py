@@ -219,9 +219,9 @@ def _score(
 
 def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainState:
     block = (int(state.step) - 1) // settings.block
-    earlier = np.asarray(state.validation)
+    earlier = np.asarray(state.validation)[:block]
     validation = state.validation.at[block].set(score)
-    is_best = bool(jnp.isfinite(score)) and not np.any(earlier[:block] <= float(score))
+    is_best = bool(jnp.isfinite(score)) and not np.any(earlier[np.isfinite(earlier)] <= float(score))
     return state._replace(validation=validation, best=state.averaged if is_best else state.best)
 
 
