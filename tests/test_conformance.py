@@ -171,6 +171,7 @@ class Everything(Objective):
 @pytest.mark.parametrize("name", [*VARIATIONAL, "point"])
 def test_an_update_changes_every_number_that_is_declared_and_no_other(name):
     posterior = point(float) if name == "point" else make(name)
+    assert isinstance(posterior, AbstractVariational)
     model = Constant(jnp.zeros(posterior.dim))
     prior = GaussianPrior(model.weights, jnp.ones(posterior.dim))
     problem = Problem(model, Partition.of(model), prior, None, Population(), posterior)

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 import problems
 from langenode.models import num_parameters
 from langenode.posteriors import Reference, graded_grid, langevin, paper_langevin, uniform_grid
+from langenode.posteriors.controls import AutonomousDrift, StepControl
 from langenode.posteriors.langevin import NormalStart, StepNoise, _Running
 from langenode.simulators import ou
 
@@ -654,9 +655,8 @@ def test_a_prime_number_of_steps_needs_little_more_memory_than_a_round_one():
 
 
 def test_controls_tell_their_width():
-    chain = langevin(standard(2), num_steps=3, layers=(4, 5), key=jax.random.key(0))
-    assert chain.control.width == 4 + 5 + 2
-    assert paper_langevin(standard(3), jnp.ones(3), num_steps=2, key=jax.random.key(0)).control.width == 9
+    assert StepControl(2, 3, (4, 5), key=jax.random.key(0)).width == 4 + 5 + 2
+    assert AutonomousDrift(3, (3, 3), 1.0, key=jax.random.key(0)).width == 9
 
 
 def test_control_may_be_any_function():

@@ -453,7 +453,7 @@ def test_population_loss_is_the_distance_plus_the_weighted_kl(rng):
     data = distance(Population("quantile"), predictions, predictions, observed)
     np.testing.assert_allclose(data, quantile(predictions, observed), rtol=1e-14)
     terms = regularised_distance(data, draws_with(kl, kl + 1.0), kl_weight=0.2)
-    np.testing.assert_allclose(terms, [float(data) + 0.4, data, 2.0], rtol=1e-14)
+    np.testing.assert_allclose(terms, [float(data) + 0.4, float(data), 2.0], rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -170,29 +170,32 @@ def _principal(rows: np.ndarray, max_components: int, explained: float) -> tuple
 # Distances
 
 
-def distance(target: Population, predictions: Array, responses: Array, observed: Observed) -> Float[Array, ""]:
+def distance(target: Population, predictions: Array, responses: Array | None, observed: Observed) -> Float[Array, ""]:
     """The distance of the predictions from the data that the target asks for.
 
-    `predictions` and the mean model's `responses` from the same starts are (sample, condition, time, out).
+    `predictions` and the mean model's `responses` from the same starts are (sample, condition, time, out); without
+    responses the predictions are compared as they are.
     """
     if target.kind == "quantile":
         return quantile_distance(predictions, observed, saturation=target.saturation, power=target.power)
     if target.kind == "log_mean_exp":
         return -log_mean_exp_likelihood(predictions, observed, joint=target.joint)
-    scores = _scores(predictions - responses, observed, joint=target.joint)
+    scores = _scores(predictions, responses, observed, joint=target.joint)
     if target.moment_weight == 0.0:
         return fair_energy_score(*scores)
     return fair_energy_score(*scores) + target.moment_weight * moment_error(*scores)
 
 
-def energy_score(predictions: Array, responses: Array, observed: Observed, *, joint: bool) -> Float[Array, ""]:
+def energy_score(predictions: Array, responses: Array | None, observed: Observed, *, joint: bool) -> Float[Array, ""]:
     """The fair energy score of whole trajectories, whatever loss is trained on: the validation score."""
-    return fair_energy_score(*_scores(predictions - responses, observed, joint=joint))
+    return fair_energy_score(*_scores(predictions, responses, observed, joint=joint))
 
 
-def _scores(deviations: Array, observed: Observed, *, joint: bool) -> tuple[Array, Array, Array]:
+def _scores(
+    predictions: Array, responses: Array | None, observed: Observed, *, joint: bool
+) -> tuple[Array, Array, Array]:
     """Scores of samples and data, and which members count."""
-    ours, theirs = whitened_scores(deviations, observed)
+    ours, theirs = whitened_scores(predictions if responses is None else predictions - responses, observed)
     if not joint:
         return ours, theirs, observed.present
     # All conditions side by side, as one; only members that are present in each of them can be compared.
