@@ -11,14 +11,11 @@ import optax
 import scipy.stats
 from jax.flatten_util import ravel_pytree
 
-from langenode.inference.targets import negative_elbo
+from langenode.inference.algorithm1 import negative_elbo
 from langenode.posteriors import Draw, Gaussian, Reference
 
 # Most tests spend their time compiling what runs once: let the compiler try less hard.
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0}
-
-# Parts of a posterior that are a choice: no gradient reaches them.
-CHOSEN = {"reference", "reference_start", "grid", "diffusion", "centre"}
 
 
 def quick_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +63,7 @@ class LinearGaussian(eqx.Module):
 
 
 def linear_gaussian(dim, *, num_data, sigma, prior: Reference | None = None, seed=0):
-    """A problem with correlated columns; the prior is N(0, I), or the law of a `Reference`."""
+    """A problem with correlated columns; the prior is N(0, I), or the distribution of a `Reference`."""
     rng = np.random.default_rng(seed)
     design = rng.normal(size=(num_data, dim)) + 0.7 * rng.normal(size=(num_data, 1))
     outputs = design @ rng.normal(size=dim) + sigma * rng.normal(size=num_data)
@@ -92,9 +89,9 @@ def reference_of(dim, *, rank=None, dtype=float, seed=1):
     return Reference(jnp.asarray(mean, dtype), jnp.asarray(scale, dtype), factor)
 
 
-def gaussian_at(law, reference: Reference, estimator: Any = "reparametrised"):
-    """The full Gaussian posterior whose law of the weights has the given mean and covariance."""
-    mean, covariance = law
+def gaussian_at(moments, reference: Reference, estimator: Any = "reparametrised"):
+    """The full Gaussian posterior with the given mean and covariance of the weights."""
+    mean, covariance = moments
     inverse = np.linalg.inv(dense_root(reference))
     root = np.linalg.cholesky(inverse @ covariance @ inverse.T)
     shift = inverse @ (mean - np.asarray(reference.mean))
@@ -114,7 +111,7 @@ def log_normal(x, mean, covariance: Any):
 
 
 def normal_kl(mean, covariance, other_mean, other_covariance):
-    """KL of N(mean, covariance) from another normal law, from the textbook."""
+    """KL of N(mean, covariance) from another normal, from the textbook."""
     difference = other_mean - mean
     other_precision = np.linalg.inv(other_covariance)
     trace = np.trace(other_precision @ covariance) + difference @ other_precision @ difference - len(mean)
@@ -124,19 +121,10 @@ def normal_kl(mean, covariance, other_mean, other_covariance):
 # --- posteriors
 
 
-def is_trained(posterior):
-    """A tree of booleans: True at the numbers that training changes."""
-
-    def flag(path, leaf):
-        return eqx.is_inexact_array(leaf) and not CHOSEN & {getattr(part, "name", None) for part in path}
-
-    return jax.tree_util.tree_map_with_path(flag, posterior)
-
-
 def perturbed(posterior, size, *, seed=0):
     """The same posterior with normal numbers of the given size added to what is trained."""
     rng = np.random.default_rng(seed)
-    numbers, rest = eqx.partition(posterior, is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
     moved = jax.tree.map(
         lambda leaf: jnp.asarray(np.asarray(leaf) + size * rng.normal(size=leaf.shape), leaf.dtype), numbers
     )
@@ -145,7 +133,7 @@ def perturbed(posterior, size, *, seed=0):
 
 @quick_jit
 def draw_many(posterior, keys):
-    """One draw a key."""
+    """One draw per key."""
     return jax.vmap(lambda key: posterior.draw(key=key))(keys)
 
 
@@ -155,23 +143,23 @@ def _log_joints(problem, weights):
 
 
 def weigh(posterior, problem, keys):
-    """One draw a key: the weights and their log importance weights."""
+    """One draw per key: the weights and their log importance weights."""
     draws = draw_many(posterior, keys)
     log_weights = _log_joints(problem, draws.weights) - draws.log_reference - draws.log_ratio
     return np.asarray(draws.weights), np.asarray(log_weights)
 
 
 def negative_bound(posterior, problem, keys):
-    """The training loss of `posterior` by its own estimator, from one draw a key."""
+    """The training loss of `posterior` by its own estimator, from one draw per key."""
     draws = jax.vmap(lambda key: posterior.draw(key=key))(keys)
     log_target = jax.vmap(problem.log_target)(draws)
-    return negative_elbo(log_target, draws.kl, draws.log_ratio, estimator=posterior.estimator).loss
+    return negative_elbo(log_target, draws, estimator=posterior.estimator).loss
 
 
 @quick_jit
 def batch_gradients(posterior, problem, keys):
     """The gradient of the loss for each row of keys, as rows of numbers."""
-    numbers, rest = eqx.partition(posterior, is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
 
     def one(keys):
         gradient = jax.grad(lambda n: negative_bound(eqx.combine(n, rest), problem, keys))(numbers)
@@ -189,7 +177,7 @@ class _Training(NamedTuple):
 @eqx.filter_jit
 def train(posterior, problem, *, num_updates, num_samples=64, learning_rate=1e-2, average=0.99, key):
     """Train a posterior on a problem: Adam with a cosine decay, and the running average of what it finds."""
-    numbers, rest = eqx.partition(posterior, is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
     optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, num_updates))
 
     def update(training, step):

@@ -1,4 +1,4 @@
-"""The reference law and the Gaussian posteriors against linear algebra written out."""
+"""The reference and the Gaussian posteriors against linear algebra written out."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import problems
-from langenode.inference.targets import negative_elbo
-from langenode.posteriors import Reference, gaussian
+from langenode.inference.algorithm1 import negative_elbo
+from langenode.posteriors import Draw, Reference, gaussian
 from langenode.posteriors.base import ESTIMATORS
 
 COVARIANCES = ("full", "diagonal", "lowrank")
@@ -46,7 +46,7 @@ def test_reference_from_a_covariance_has_it():
     np.testing.assert_allclose(reference.to_standard(reference.to_weights(z)), z, rtol=1e-8)
 
 
-# --- the law
+# --- the distribution
 
 
 def example(covariance, *, rank=2, estimator: Any = "reparametrised", size=0.3):
@@ -56,7 +56,7 @@ def example(covariance, *, rank=2, estimator: Any = "reparametrised", size=0.3):
     return problems.perturbed(posterior, size)
 
 
-def law_of(posterior):
+def moments_of(posterior):
     """Mean and covariance of the weights, from the fields alone."""
     spread = np.diag(np.exp(np.asarray(posterior.log_scale)))
     if posterior.lower is not None:
@@ -68,27 +68,27 @@ def law_of(posterior):
     return np.asarray(posterior.reference.mean) + root @ np.asarray(posterior.shift), root @ covariance @ root.T
 
 
-def reference_law(reference):
+def reference_moments(reference):
     root = problems.dense_root(reference)
     return np.asarray(reference.mean), root @ root.T
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
-def test_gaussian_is_the_law_of_its_fields(covariance):
+def test_gaussian_is_the_moments_of_its_fields(covariance):
     posterior = example(covariance)
-    law, reference = law_of(posterior), reference_law(posterior.reference)
+    moments, reference = moments_of(posterior), reference_moments(posterior.reference)
     draws = problems.draw_many(posterior, KEYS)
-    deviations = np.asarray(draws.weights) - law[0]
+    deviations = np.asarray(draws.weights) - moments[0]
     problems.assert_mean(deviations, 0.0)
-    problems.assert_mean(deviations[:, :, None] * deviations[:, None, :], law[1])
+    problems.assert_mean(deviations[:, :, None] * deviations[:, None, :], moments[1])
 
-    ours, theirs = problems.log_normal(draws.weights, *law), problems.log_normal(draws.weights, *reference)
+    ours, theirs = problems.log_normal(draws.weights, *moments), problems.log_normal(draws.weights, *reference)
     np.testing.assert_allclose(draws.log_reference, theirs, rtol=1e-8)
     np.testing.assert_allclose(draws.log_ratio, ours - theirs, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(draws.kl, problems.normal_kl(*law, *reference), rtol=1e-8)
+    np.testing.assert_allclose(draws.kl, problems.normal_kl(*moments, *reference), rtol=1e-8)
     root = posterior.covariance_root()
     dense = problems.dense_root(posterior.reference) @ np.asarray(root)
-    np.testing.assert_allclose(dense @ dense.T, law[1], rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(dense @ dense.T, moments[1], rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -120,11 +120,11 @@ def problem():
 def test_gradient_is_that_of_the_exact_bound(covariance, estimator, problem):
     """-ELBO = KL from the exact posterior - log evidence; its gradient by finite differences."""
     posterior = example(covariance, estimator=estimator)
-    numbers, rest = eqx.partition(posterior, problems.is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
     flat, unravel = ravel_pytree(numbers)
 
     def negative_elbo(flat):
-        return problems.normal_kl(*law_of(eqx.combine(unravel(jnp.asarray(flat)), rest)), *problem.posterior())
+        return problems.normal_kl(*moments_of(eqx.combine(unravel(jnp.asarray(flat)), rest)), *problem.posterior())
 
     step = 1e-5 * np.eye(flat.size)
     exact = [(negative_elbo(flat + move) - negative_elbo(flat - move)) / 2e-5 for move in step]
@@ -137,7 +137,7 @@ def test_gradient_is_that_of_the_exact_bound(covariance, estimator, problem):
 @pytest.mark.parametrize("covariance", ["full", "lowrank"])
 def test_reparametrised_gradient_equals_finite_differences(covariance, problem):
     posterior = example(covariance)
-    numbers, rest = eqx.partition(posterior, problems.is_trained(posterior))
+    numbers, rest = eqx.partition(posterior, posterior.trained())
     flat, unravel = ravel_pytree(numbers)
     step = 1e-5
 
@@ -155,11 +155,12 @@ def test_reparametrised_gradient_equals_finite_differences(covariance, problem):
 def test_at_the_exact_posterior_every_weight_is_the_evidence(problem):
     reference = problems.reference_of(DIM)
     posterior = problems.gaussian_at(problem.posterior(), reference)
-    np.testing.assert_allclose(law_of(posterior)[0], problem.posterior()[0], rtol=1e-12)
+    np.testing.assert_allclose(moments_of(posterior)[0], problem.posterior()[0], rtol=1e-12)
     _, log_weights = problems.weigh(posterior, problem, KEYS)
     np.testing.assert_allclose(log_weights, problem.log_evidence, rtol=1e-8)
     zeros = jnp.zeros(len(log_weights))
-    terms = negative_elbo(jnp.asarray(log_weights), zeros, zeros, estimator="log_variance")
+    draws = Draw(zeros[:, None], zeros, zeros, zeros)
+    terms = negative_elbo(jnp.asarray(log_weights), draws, estimator="log_variance")
     np.testing.assert_allclose(terms.loss, 0.0, atol=1e-20)
 
 
@@ -176,6 +177,6 @@ def test_trained_gaussian_is_the_posterior(problem):
     """With sticking the gradient's noise goes away with the error, so the fit is exact, not only close."""
     posterior = gaussian(problems.reference_of(DIM), "full", estimator="sticking", key=jax.random.key(0))
     posterior = problems.train(posterior, problem, num_updates=2000, num_samples=16, key=jax.random.key(1))
-    mean, covariance = law_of(posterior)
+    mean, covariance = moments_of(posterior)
     np.testing.assert_allclose(mean, problem.posterior()[0], rtol=1e-4)
     np.testing.assert_allclose(covariance, problem.posterior()[1], rtol=1e-4, atol=1e-6)

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 
 from langenode.data import Dataset
-from langenode.inference.algorithm1 import FitError, TrainSettings, initial_state, log_weights, loss_and_gradient, train
+from langenode.inference.algorithm1 import PassOptions, generate, loss_and_gradient
+from langenode.inference.importance import log_weights
 from langenode.inference.likelihood import given_noise, inferred_noise
+from langenode.inference.objectives import LikelihoodObjective, objective
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import predict
 from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem, TrajectoryView, simulate, view
+from langenode.inference.problem import Problem, draw_members, simulate
 from langenode.inference.targets import Population, Posterior, Tempered
+from langenode.inference.training import FitError, TrainSettings, initial_state, train, trained_numbers
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
 from langenode.storage import container
@@ -54,7 +57,7 @@ def small_problem(target, *, data=None, posterior=None, layers=(), where="all", 
         posterior = langevin(Reference(weights, 0.5 * jnp.ones_like(weights)), num_steps=4, layers=(8,), key=KEY)
     likelihood = None if isinstance(target, Population) else given_noise(noise, data)
     problem = Problem(model, partition, prior, likelihood, target, posterior)
-    return problem, view(problem, data, float)
+    return problem, objective(problem, data, float)
 
 
 TARGETS = {
@@ -68,12 +71,8 @@ TARGETS = {
 
 def gradient_of(problem, data, **options):
     """The terms and the gradient of sampler and rest, as a compiled function of the trained numbers, and these."""
-    settings = TrainSettings(num_samples=12, **options)
-    flags = jax.tree.map(lambda _: False, problem)
-    flags = eqx.tree_at(lambda p: p.posterior, flags, jax.tree.map(eqx.is_inexact_array, problem.posterior))
-    flags = eqx.tree_at(lambda p: p.model, flags, problem.partition.is_rest(problem.model))
-    params, static = eqx.partition(problem, flags)
-    return jax.jit(lambda p: loss_and_gradient(p, static, data, KEY, settings)), params
+    params, static = eqx.partition(problem, trained_numbers(problem, TrainSettings(refit_rest=True)))
+    return jax.jit(lambda p: loss_and_gradient(p, static, data, PassOptions(12, **options), key=KEY)), params
 
 
 def assert_same_gradient(found, expected):
@@ -143,8 +142,8 @@ def test_a_mini_batch_estimates_the_whole_log_likelihood_without_bias():
     )
 
     @eqx.filter_jit
-    def mean_loglik(view):
-        return view.log_likelihood(problem, jax.vmap(lambda k: view.run(problem, k))(KEY[None])).sum() * view.weight
+    def mean_loglik(part):
+        return part.log_likelihood(problem, generate(problem, part, KEY[None])).sum() * part.weight
 
     whole = float(mean_loglik(data))
     parts = eqx.filter_jit(jax.vmap(lambda k: mean_loglik(data.pick(k, 4, None))))(jax.random.split(KEY, 200))
@@ -204,7 +203,8 @@ def test_non_finite_updates_are_skipped_and_counted():
 def test_persistent_non_finite_updates_stop_the_fit_with_a_clear_error():
     data = small_data()
     problem, _ = small_problem(Posterior(), data=data)
-    bad = TrajectoryView(data.arrays(float)._replace(outputs=jnp.full(data.outputs.shape, jnp.nan)), problem.likelihood)
+    spoiled = data.arrays(float)._replace(outputs=jnp.full(data.outputs.shape, jnp.nan))
+    bad = LikelihoodObjective(Posterior(), spoiled, problem.likelihood)
     with pytest.raises(FitError, match=r"must stay finite.*lower training.learning_rate"):
         train(problem, bad, SETTINGS._replace(largest_skips=10), key=KEY)
 
@@ -214,7 +214,7 @@ def test_early_stopping_keeps_the_best_state():
     problem, data = small_problem(TARGETS["energy"])
     far = small_data(seed=5)
     far = Dataset.from_arrays(far.times[0], far.outputs + 3.0 * far.times[..., None], initial=far.initial)
-    other = view(problem, far, float)
+    other = objective(problem, far, float)
     settings = SETTINGS._replace(num_updates=400, learning_rate=5e-2, patience=3)
     result = train(problem, data, settings, key=KEY, validation=other)
     scores = np.asarray(result.state.validation)
@@ -222,6 +222,30 @@ def test_early_stopping_keeps_the_best_state():
     assert len(seen) == np.argmin(seen) + 1 + 3 < 40
     kept = result.problem.posterior.start.mean
     np.testing.assert_array_equal(kept, result.state.best.posterior.start.mean)
+
+
+def test_without_a_finite_validation_score_the_average_is_kept_with_a_warning():
+    problem, data = small_problem(TARGETS["energy"])
+    spoiled = eqx.tree_at(lambda o: o.observed.projection, data, jnp.nan * data.observed.projection)
+    settings = SETTINGS._replace(patience=3)
+    with pytest.warns(UserWarning, match=r"finite validation score; none was found.*training.patience=0"):
+        result = train(problem, data, settings, key=KEY, validation=spoiled)
+    assert np.isnan(result.state.validation).all()
+    kept = result.problem.posterior.start.mean
+    np.testing.assert_array_equal(kept, result.state.averaged.posterior.start.mean)
+    assert np.all(kept != problem.posterior.start.mean)
+
+
+def test_the_best_state_keeps_the_diffusion_it_was_found_with():
+    problem, data = small_problem(TARGETS["energy"])
+    far = small_data(seed=5)
+    far = Dataset.from_arrays(far.times[0], far.outputs + 3.0 * far.times[..., None], initial=far.initial)
+    schedule = lambda step: 2.0 - 0.01 * step  # noqa: E731
+    settings = SETTINGS._replace(learning_rate=5e-2, patience=3, diffusion=schedule)
+    result = train(problem, data, settings, key=KEY, validation=objective(problem, far, float))
+    best = int(np.nanargmin(result.state.validation))
+    last = min((best + 1) * settings.block, settings.num_updates) - 1
+    np.testing.assert_allclose(result.problem.posterior.diffusion, schedule(last), rtol=1e-12)
 
 
 def test_the_diffusion_follows_its_schedule_and_ends_where_it_should():
@@ -274,6 +298,45 @@ def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature(
     exact = np.log(np.exp(log_joint - log_joint.max()).sum() * (7 / 699) * (6.5 / 649)) + log_joint.max()
     weights = np.exp(np.asarray(logs) - exact)
     assert abs(weights.mean() - 1.0) < 5 * weights.std() / np.sqrt(len(weights))
+
+
+def test_a_draw_without_a_likelihood_has_no_weight():
+    problem, _ = small_problem(Posterior(), data=small_data(2))
+
+    class Sometimes(eqx.Module):
+        inner: NeuralODE
+
+        def __call__(self, times, inputs, initial=None, *, key=None):
+            outputs = self.inner(times, inputs, initial, key=key)
+            weight = self.inner.dynamics.network.layers[0].weight[0, 0]
+            return jnp.where(weight > problem.posterior.reference.mean[0], jnp.nan, outputs)
+
+    model = Sometimes(problem.model)
+    failing = Problem(model, Partition.of(model), problem.prior, problem.likelihood, problem.target, problem.posterior)
+    weights, logs = log_weights(failing, small_data(2), 64, key=KEY)
+    np.testing.assert_array_equal(np.isneginf(logs), weights[:, 0] > problem.posterior.reference.mean[0])
+    assert not np.isnan(logs).any() and 0 < np.isfinite(logs).sum() < 64
+
+
+@pytest.mark.parametrize("somebody_is_absent", [False, True])
+def test_members_are_drawn_among_those_who_are_present(somebody_is_absent):
+    present = np.ones((5, 3), bool)
+    if somebody_is_absent:
+        present[[0, 3], [1, 2]] = False
+    members = np.asarray(draw_members(KEY, jnp.asarray(present), 4000))
+    if somebody_is_absent:
+        expected = jax.random.categorical(KEY, jnp.where(present, 0.0, -jnp.inf).T[None], axis=-1, shape=(4000, 3))
+    else:
+        expected = np.broadcast_to(jax.random.randint(KEY, (4000, 1), 0, 5), (4000, 3))
+    np.testing.assert_array_equal(members, expected)
+    for condition in range(3):
+        assert set(members[:, condition]) == set(np.flatnonzero(present[:, condition]))
+
+
+def test_numbers_for_absent_members_are_drawn_in_a_branch_of_their_own():
+    """Also for many keys at once: a choice between two results would have to make both."""
+    many = jax.vmap(lambda key, present: draw_members(key, present, 1), in_axes=(0, None))
+    assert "cond[" in str(jax.make_jaxpr(many)(jax.random.split(KEY, 4), jnp.ones((5, 3), bool)))
 
 
 def test_predictions_start_where_members_of_the_condition_did():

@@ -15,7 +15,8 @@ from jax.flatten_util import ravel_pytree
 import problems
 from langenode.models import num_parameters
 from langenode.posteriors import Reference, graded_grid, langevin, paper_langevin, uniform_grid
-from langenode.posteriors.langevin import NormalStart, _Running
+from langenode.posteriors.controls import AutonomousDrift, StepControl
+from langenode.posteriors.langevin import NormalStart, StepNoise, _Running
 from langenode.simulators import ou
 
 STEP_KINDS = ("exact", "euler")
@@ -92,10 +93,10 @@ def chain_of(ours: Process, theirs: Process, *, num_steps, horizon, step_kind: A
         noise="fixed" if step_kind == "euler" else "diagonal",
         key=jax.random.key(0),
     )
-    law, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
+    process, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
     # An Euler control is an addition to the drift over diffusion^2, an exact one is in units of the step's noise.
     unit = np.sqrt(reference.variance) if step_kind == "exact" else ours.diffusion**2 * np.diff(np.asarray(chain.grid))
-    gain, shift = (law.decay - reference.decay) / unit, law.shift / unit
+    gain, shift = (process.decay - reference.decay) / unit, process.shift / unit
     chain = eqx.tree_at(
         lambda c: (c.control.gain, c.control.shift, c.start, c.reference_start),
         chain,
@@ -107,7 +108,7 @@ def chain_of(ours: Process, theirs: Process, *, num_steps, horizon, step_kind: A
         ),
     )
     if step_kind == "exact":
-        log_scale = 0.5 * np.log(law.variance / reference.variance)
+        log_scale = 0.5 * np.log(process.variance / reference.variance)
         chain = eqx.tree_at(lambda c: c.noise.log_scale, chain, jnp.asarray(log_scale)[:, None])
     return chain
 
@@ -119,7 +120,7 @@ def run_with(chain, z, white):
     def one(z, white):
         steps = (jnp.arange(chain.num_steps), chain._coefficients(), white)
         first = _Running(z, jnp.zeros(()), jnp.zeros(()))
-        return jax.lax.scan(lambda running, xs: (chain._advance(running, *xs), None), first, steps)[0]
+        return jax.lax.scan(lambda running, xs: (chain._advance(chain, running, *xs), None), first, steps)[0]
 
     return jax.vmap(one)(z, white)
 
@@ -144,24 +145,24 @@ def two_processes(diffusion):
 
 
 def start_kl(ours: Process, theirs: Process):
-    laws = [(np.array([p.mean]), np.array([[p.scale**2]])) for p in (ours, theirs)]
-    return problems.normal_kl(*laws[0], *laws[1])
+    starts = [(np.array([p.mean]), np.array([[p.scale**2]])) for p in (ours, theirs)]
+    return problems.normal_kl(*starts[0], *starts[1])
 
 
 @pytest.mark.parametrize("diffusion", [1.0, 1.3])
 @pytest.mark.parametrize("step_kind", STEP_KINDS)
-def test_path_kl_of_two_ou_processes_is_the_kl_of_their_joint_laws(step_kind, diffusion):
+def test_path_kl_of_two_ou_processes_is_the_kl_of_their_joint_distributions(step_kind, diffusion):
     ours, theirs = two_processes(diffusion)
     chain = chain_of(ours, theirs, num_steps=12, horizon=1.5, step_kind=step_kind, grid="graded")
-    law, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
-    path_kl = problems.normal_kl(*law.joint(), *reference.joint())
-    np.testing.assert_allclose(chain._begin(jax.random.key(0)).kl, start_kl(ours, theirs), rtol=1e-8)
+    process, reference = ours.on(chain.grid, step_kind), theirs.on(chain.grid, step_kind)
+    path_kl = problems.normal_kl(*process.joint(), *reference.joint())
+    np.testing.assert_allclose(chain._begin(chain, jax.random.key(0)).kl, start_kl(ours, theirs), rtol=1e-8)
     np.testing.assert_allclose(expected_step_terms(chain), path_kl - start_kl(ours, theirs), rtol=1e-8)
 
     draws = problems.draw_many(chain, jax.random.split(jax.random.key(1), 8192))
     problems.assert_mean(draws.kl, path_kl)
     problems.assert_mean(draws.log_ratio, path_kl)
-    mean, variance = law.last()
+    mean, variance = process.last()
     problems.assert_mean(draws.weights, mean)
     problems.assert_mean((draws.weights - mean) ** 2, variance[0])
     np.testing.assert_allclose(chain.terminal_reference()[0], reference.last()[0], rtol=1e-8)
@@ -176,7 +177,7 @@ def test_path_kl_without_feedback_is_not_random(step_kind):
     chain = eqx.tree_at(lambda c: c.control.gain, chain, jnp.zeros((12, 1, 1)))
     _, push, noise = chain._coefficients()
     exact = start_kl(ours, theirs) + 0.5 * np.sum((push * chain.control.shift[:, 0] / noise) ** 2)
-    if chain.noise is not None:
+    if isinstance(chain.noise, StepNoise):
         factor = np.exp(2.0 * chain.noise.log_scale)
         exact += 0.5 * np.sum(factor - 1.0 - np.log(factor))
     draws = problems.draw_many(chain, jax.random.split(jax.random.key(1), 8192))
@@ -217,7 +218,7 @@ def test_kl_of_the_end_is_at_most_the_path_kl(step_kind):
         ours = Process(rate=rate, level=rng.normal(), diffusion=diffusion, mean=rng.normal(), scale=scale)
         theirs = Process(rate=diffusion**2, level=0.0, diffusion=diffusion, mean=0.0, scale=1.0)
         chain = chain_of(ours, theirs, num_steps=12, horizon=1.5, step_kind=step_kind, grid="graded")
-        path_kl = float(chain._begin(jax.random.key(0)).kl) + expected_step_terms(chain)[0]
+        path_kl = float(chain._begin(chain, jax.random.key(0)).kl) + expected_step_terms(chain)[0]
         mean, scale = chain.terminal_reference()
         end_kl = problems.normal_kl(*ours.on(chain.grid, step_kind).last(), np.asarray(mean), np.diag(scale**2))
         assert 0.0 < end_kl <= path_kl
@@ -243,19 +244,22 @@ def test_log_ratio_is_the_ratio_of_transition_densities_along_the_path(step_kind
 
     root = problems.dense_root(chain.reference)
     z = np.linalg.solve(root, (np.asarray(path) - np.asarray(chain.reference.mean)).T).T
-    laws = [(start.mean, np.diag(np.exp(2.0 * start.log_scale))) for start in (chain.start, chain.reference_start)]
+    starts = [(start.mean, np.diag(np.exp(2.0 * start.log_scale))) for start in (chain.start, chain.reference_start)]
     log_density = problems.log_normal
-    kl, log_ratio = problems.normal_kl(*laws[0], *laws[1]), log_density(z[0], *laws[0]) - log_density(z[0], *laws[1])
-    mean, covariance = laws[1]  # of the reference, step by step
+    kl, log_ratio = (
+        problems.normal_kl(*starts[0], *starts[1]),
+        log_density(z[0], *starts[0]) - log_density(z[0], *starts[1]),
+    )
+    mean, covariance = starts[1]  # of the reference, step by step
     for step, length in enumerate(0.7**2 * np.diff(chain.grid)):
         decay, variance = (1.0 - length, 2.0 * length) if step_kind == "euler" else _exact_step(length)
         push = length if step_kind == "euler" else np.sqrt(variance)
         control = np.asarray(chain.control(jnp.asarray(z[step]), jnp.asarray(step)))
         colour = np.diag(np.exp(chain.noise.log_scale[step])) + np.tril(chain.noise.lower[step], -1)
-        our_law = (decay * z[step] + push * control, variance * colour @ colour.T)
-        their_law = (decay * z[step], variance * np.eye(3))
-        kl += problems.normal_kl(*our_law, *their_law)
-        log_ratio += log_density(z[step + 1], *our_law) - log_density(z[step + 1], *their_law)
+        our_step = (decay * z[step] + push * control, variance * colour @ colour.T)
+        their_step = (decay * z[step], variance * np.eye(3))
+        kl += problems.normal_kl(*our_step, *their_step)
+        log_ratio += log_density(z[step + 1], *our_step) - log_density(z[step + 1], *their_step)
         mean, covariance = decay * mean, decay**2 * covariance + variance * np.eye(3)
     log_reference = log_density(path[-1], chain.reference.mean + root @ mean, root @ covariance @ root.T)
     np.testing.assert_allclose(draw.kl, kl, rtol=1e-8)
@@ -311,6 +315,28 @@ def test_paper_chain_starts_at_the_mle():
     start = chain.reference_start
     np.testing.assert_allclose(reference.to_weights(start.mean), weights, rtol=1e-12)
     np.testing.assert_allclose(reference.scale * jnp.exp(start.log_scale), 1e-2, rtol=1e-12)
+
+
+def test_paper_chain_refuses_a_reference_with_correlated_weights():
+    reference = problems.reference_of(3, rank=2)
+    with pytest.raises(ValueError, match=r"diagonal covariance.*rank 2.*Reference\(mean, scale\)"):
+        paper_langevin(reference, reference.mean, num_steps=4, key=jax.random.key(0))
+
+
+# --- the diffusion as an argument
+
+
+@pytest.mark.parametrize("step_kind", STEP_KINDS)
+def test_a_draw_with_another_diffusion_is_that_of_a_chain_which_stores_it(step_kind):
+    chain = langevin(standard(2), num_steps=3, layers=(4,), step_kind=step_kind, key=jax.random.key(0))
+    chain = problems.perturbed(chain, 0.3)
+    other, key = jnp.asarray(1.7), jax.random.key(1)
+    stored = chain.with_diffusion(other)
+    assert (float(chain.diffusion), float(stored.diffusion)) == (1.0, 1.7)
+    given = chain.draw(key=key, diffusion=other)
+    for one, two in zip(given, stored.draw(key=key), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert np.all(given.weights != chain.draw(key=key).weights)
 
 
 # --- grids
@@ -407,8 +433,8 @@ def test_langevin_sde_with_the_score_has_the_moments_of_the_weights(monkeypatch)
     samples = np.asarray(problems.quick_jit(lambda c, key: c.sample(4096, key=key))(chain, jax.random.key(1)))
     standardised = (samples - exact.mean) / exact.std
 
-    # Two systematic errors. Euler-Maruyama on a normal law of precision A has covariance (A - step A^2 / 2)^-1, and
-    # the law forgets the start at the rate of A's smallest eigenvalue. The law is not quite normal: twice their sum.
+    # Two systematic errors. Euler-Maruyama on a normal of precision A has covariance (A - step A^2 / 2)^-1, and
+    # the chain forgets its start at the rate of A's smallest eigenvalue. Twice their sum: the weights are not normal.
     correlation = np.array([[1.0, exact.corr], [exact.corr, 1.0]])
     precision = np.linalg.inv(correlation * np.outer(exact.std, exact.std))
     discrete = np.linalg.inv(precision - 0.5 * step * precision @ precision)
@@ -476,7 +502,7 @@ def reparametrised_gradients(small_problem):
 
 
 def test_reparametrised_gradient_equals_finite_differences(small_problem, reparametrised_gradients):
-    numbers, rest = eqx.partition(small_chain("reparametrised"), problems.is_trained(small_chain("reparametrised")))
+    numbers, rest = eqx.partition(small_chain("reparametrised"), small_chain("reparametrised").trained())
     flat, unravel = ravel_pytree(numbers)
     step = 1e-5
     moved = flat + step * jnp.concatenate([jnp.eye(flat.size), -jnp.eye(flat.size)])
@@ -504,7 +530,10 @@ def test_kl_of_the_start_keeps_its_gradient_with_sticking():
 
     def gradient(estimator):
         chain = small_chain(estimator)
-        kl = lambda start: eqx.tree_at(lambda c: c.start, chain, start)._begin(jax.random.key(0)).kl  # noqa: E731
+
+        def kl(start):
+            return eqx.tree_at(lambda c: c.start, chain, start).draw(key=jax.random.key(0)).kl
+
         return jax.grad(kl)(chain.start)
 
     expected = gradient("reparametrised")
@@ -554,7 +583,7 @@ def test_paper_drift_nets_have_the_papers_sizes(dim, layers, number):
 def test_checkpointed_segments_change_nothing_but_memory(monkeypatch):
     cut_into_segments(monkeypatch)
     chain = paper_langevin(standard(2), jnp.ones(2), num_steps=256, layers=(16,), key=jax.random.key(0))
-    numbers, rest = eqx.partition(problems.perturbed(chain, 0.1), problems.is_trained(chain))
+    numbers, rest = eqx.partition(problems.perturbed(chain, 0.1), chain.trained())
     keys = jax.random.split(jax.random.key(2), 4)
 
     def compiled():
@@ -585,6 +614,49 @@ def test_papers_ten_thousand_steps_run():
     np.testing.assert_array_equal(path[-1], draw.weights)
     # Before training there is no control: the chain is its reference.
     np.testing.assert_array_equal([draw.kl, draw.log_ratio], 0.0)
+
+
+@pytest.mark.parametrize(("num_steps", "length"), [(12, 3), (16, 4), (5, 3), (7, 3), (11, 4), (10_007, 101)])
+def test_segments_are_about_the_root_of_any_number_of_steps(monkeypatch, num_steps, length):
+    """A divisor where there is a good one; otherwise, as for primes, the last segment is shorter."""
+    cut_into_segments(monkeypatch)
+    chain = paper_langevin(standard(1), jnp.ones(1), num_steps=num_steps, key=jax.random.key(0))
+    assert chain._segment_length() == length
+
+
+@pytest.mark.parametrize("num_steps", [5, 7, 12])
+def test_a_chain_in_segments_is_one_scan_over_all_steps(monkeypatch, num_steps):
+    cut_into_segments(monkeypatch)
+    chain = langevin(standard(2), num_steps=num_steps, layers=(4,), key=jax.random.key(0))
+    chain, key = problems.perturbed(chain, 0.3), jax.random.key(1)
+    key_start, key_noise = jax.random.split(key)
+    length = chain._segment_length()
+    sizes = [min(length, num_steps - first) for first in range(0, num_steps, length)]
+    white = [jax.random.normal(jax.random.fold_in(key_noise, n), (size, 2)) for n, size in enumerate(sizes)]
+    begin = chain._begin(chain, key_start)
+    plain = run_with(chain, begin.z[None], jnp.concatenate(white)[None])
+    draw, path = problems.quick_jit(lambda c: (c.draw(key=key), c.path(key=key)))(chain)
+    assert path.shape == (num_steps + 1, 2)
+    np.testing.assert_allclose(path[-1], plain.z[0], rtol=1e-12)
+    np.testing.assert_allclose(draw.weights, plain.z[0], rtol=1e-12)
+    np.testing.assert_allclose(draw.kl - begin.kl, plain.kl[0], rtol=1e-12)
+    np.testing.assert_allclose(draw.log_ratio - begin.log_ratio, plain.log_ratio[0], rtol=1e-10)
+
+
+def test_a_prime_number_of_steps_needs_little_more_memory_than_a_round_one():
+    def memory(num_steps):
+        chain = paper_langevin(standard(2), jnp.ones(2), num_steps=num_steps, key=jax.random.key(0))
+        numbers, rest = eqx.partition(chain, chain.trained())
+        loss = lambda numbers: eqx.combine(numbers, rest).draw(key=jax.random.key(1)).kl  # noqa: E731
+        analysis: Any = jax.jit(jax.grad(loss)).lower(numbers).compile(problems.QUICK).memory_analysis()
+        return analysis.temp_size_in_bytes
+
+    assert memory(10_007) < 1.5 * memory(10_000)
+
+
+def test_controls_tell_their_width():
+    assert StepControl(2, 3, (4, 5), key=jax.random.key(0)).width == 4 + 5 + 2
+    assert AutonomousDrift(3, (3, 3), 1.0, key=jax.random.key(0)).width == 9
 
 
 def test_control_may_be_any_function():

@@ -15,10 +15,11 @@ from langenode.data import Scaling
 from langenode.experiments.ou import EXPERIMENT
 from langenode.fitting import build
 from langenode.fitting.choose import configure
-from langenode.inference.algorithm1 import log_weights, train
+from langenode.inference.importance import log_weights
+from langenode.inference.objectives import objective
 from langenode.inference.point_fit import fit_mle
 from langenode.inference.predictions import predict, sample_weights
-from langenode.inference.problem import view
+from langenode.inference.training import train
 from langenode.posteriors import cast
 from langenode.scores import floors, metrics
 
@@ -34,7 +35,7 @@ def fitted(*layers) -> Any:
     model = cast(EXPERIMENT.build_model(config, keys.model), dtype)
     model = fit_mle(model, splits.train, num_adam=200, num_lbfgs=30, learning_rate=0.3).model
     problem = build.assemble(config, model, splits.train, Scaling.identity(splits.train))
-    data = view(problem, splits.train, dtype, explained=config.population.explained)
+    data = objective(problem, splits.train, dtype, explained=config.population.explained)
     return train(problem, data, build.train_settings(config), key=keys.training).problem, data, splits, keys
 
 

@@ -10,13 +10,14 @@ import pytest
 from scipy import stats
 
 from langenode.data import Dataset
-from langenode.inference.algorithm1 import TrainSettings, train
+from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition
 from langenode.inference.point_fit import fit_mle
 from langenode.inference.predictions import predict
 from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem, simulate, view
+from langenode.inference.problem import Problem, simulate
 from langenode.inference.targets import Population, Posterior
+from langenode.inference.training import TrainSettings, train
 from langenode.models import NeuralSDE
 from langenode.models.networks import MLP
 from langenode.models.sde import SMALLEST_DIFFUSION, PositiveOnConcatenation
@@ -111,7 +112,7 @@ def test_training_on_the_population_refits_all_and_no_weight_is_random():
     data = condition(paths(400))
     problem = problem_of(ou_model(1.5, 0.8), transition_weight=1.0)
     settings = TrainSettings(num_updates=150, num_samples=64, learning_rate=2e-2, refit_rest=True, average=0.9)
-    result = train(problem, view(problem, data, jnp.float64), settings, key=KEY)
+    result = train(problem, objective(problem, data, jnp.float64), settings, key=KEY)
     assert float(jnp.exp(result.problem.model.diffusion.log_value)) == pytest.approx(0.4, rel=0.05)
     assert np.all(np.asarray(result.state.history)[:, 2] == 0.0)  # no weight is random
 

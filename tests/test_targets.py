@@ -10,21 +10,21 @@ import pytest
 import scipy.stats
 
 from langenode.data import Dataset, Replicates
-from langenode.inference.observing import observe, principal_maps
-from langenode.inference.targets import (
+from langenode.inference.algorithm1 import negative_elbo, regularised_distance
+from langenode.inference.population import (
     Observed,
-    Population,
-    Posterior,
-    Tempered,
     _widened,
+    distance,
     fair_energy_score,
     log_mean_exp_likelihood,
     moment_error,
-    negative_elbo,
+    observe,
+    principal_maps,
     quantile_distance,
-    warn_of_mismatched_scales,
     whitened_scores,
 )
+from langenode.inference.targets import Population, Posterior, Tempered, warn_of_mismatched_scales
+from langenode.posteriors import Draw
 from langenode.scores import metrics
 
 ROOT_CONSTANT = 1e-8
@@ -42,7 +42,7 @@ def observed_from(outputs, mask=None, **options):
 
 @eqx.filter_jit
 def losses(target, predictions, observed):
-    return target.loss(predictions, jnp.zeros_like(predictions), jnp.zeros(predictions.shape[0]), observed).loss
+    return distance(target, predictions, jnp.zeros_like(predictions), observed)
 
 
 energy = eqx.filter_jit(fair_energy_score)
@@ -97,7 +97,7 @@ def test_energy_score_equals_its_definition(rng, num_maps):
     np.testing.assert_allclose(found, brute_force_energy(ours, theirs, weights), rtol=1e-12)
 
 
-def test_energy_score_is_unbiased_at_any_number_of_replicas(rng):
+def test_energy_score_is_unbiased_at_any_number_of_samples(rng):
     # X ~ N(0, 1), Y ~ N(m, s^2): E|X - Y| is the mean of a folded normal, E|X - X'| = 2 / sqrt(pi).
     mean, std, num = 0.5, 0.7, 20_000
     folded = scipy.stats.foldnorm(mean / np.hypot(1.0, std), scale=np.hypot(1.0, std)).mean()
@@ -111,8 +111,8 @@ def test_energy_score_is_unbiased_at_any_number_of_replicas(rng):
     assert 5.0 * error < 1.0 / (3.0 * np.sqrt(np.pi))
 
 
-def test_energy_score_is_smallest_for_the_true_law():
-    # Evenly spread quantiles stand for both laws.
+def test_energy_score_is_smallest_for_the_true_distribution():
+    # Evenly spread quantiles stand for both distributions.
     points = scipy.stats.norm.ppf((np.arange(600) + 0.5) / 600)
     theirs = jnp.asarray(points)[:, None, None]
     shifts, scales = np.array([-0.3, -0.1, 0.0, 0.1, 0.3]), np.array([0.7, 0.9, 1.0, 1.1, 1.3])
@@ -171,7 +171,7 @@ def test_quantile_distance_is_the_w1_of_equal_sizes(rng):
 
 
 def test_quantiles_of_the_data_are_those_of_the_midpoint_rule(rng):
-    # A replica at each level: the distance from zero replicas is the mean absolute quantile.
+    # A sample at each level: the distance from samples at zero is the mean absolute quantile.
     outputs = np.abs(rng.normal(size=(5, 1, 1, 1)))
     observed = observed_from(outputs)
     levels = (np.arange(8) + 0.5) / 8
@@ -179,7 +179,7 @@ def test_quantiles_of_the_data_are_those_of_the_midpoint_rule(rng):
     np.testing.assert_allclose(quantile(jnp.zeros((8, 1, 1, 1)), observed), expected, rtol=1e-12)
 
 
-def test_quantile_gradient_pulls_each_replica_to_its_own_quantile(rng):
+def test_quantile_gradient_pulls_each_sample_to_its_own_quantile(rng):
     outputs = rng.normal(size=(6, 1, 2, 1))
     observed = observed_from(outputs)
     predictions = outputs + 0.5
@@ -276,7 +276,7 @@ def test_what_a_missing_cell_holds_does_not_matter(rng, name):
     observed = observed_from(outputs, mask)
     spoiled = eqx.tree_at(lambda o: o.outputs, observed, jnp.asarray(np.where(observed.mask, observed.outputs, 1e6)))
     assert loss_of(LOSSES[name], predictions, spoiled) == loss_of(LOSSES[name], predictions, observed)
-    slope = jax.jit(jax.grad(lambda p: LOSSES[name].loss(p, 0.0 * p, jnp.zeros(5), observed).loss))(predictions)
+    slope = jax.jit(jax.grad(lambda p: distance(LOSSES[name], p, 0.0 * p, observed)))(predictions)
     assert np.all(np.isfinite(slope))
     assert np.any(slope != 0.0)
 
@@ -346,7 +346,7 @@ def test_as_many_components_as_explain_the_fraction(rng, explained, max_componen
     assert observed.projection.shape == (1, 1, kept, 8, 1)
 
 
-def test_replicas_are_looked_at_as_the_data_are(rng):
+def test_samples_are_looked_at_as_the_data_are(rng):
     outputs = rng.normal(size=(12, 2, 4, 2))
     ours, theirs = scores_of(jnp.asarray(outputs), observed_from(outputs))
     np.testing.assert_allclose(ours[0], theirs, rtol=1e-12)
@@ -377,8 +377,8 @@ def test_the_response_of_the_mean_model_is_taken_from_both_sides(rng):
     plain = loss_of(Population("energy"), predictions, observed_from(outputs))
     shifted = observe(replicates(outputs + response + start), np.broadcast_to(response + start, outputs.shape))
     responses = jnp.asarray(np.broadcast_to(response, predictions.shape))
-    moved = eqx.filter_jit(Population("energy").loss)(predictions + response, responses, jnp.zeros(5), shifted)
-    np.testing.assert_allclose(moved.loss, plain, rtol=1e-10)
+    moved = eqx.filter_jit(distance)(Population("energy"), jnp.asarray(predictions + response), responses, shifted)
+    np.testing.assert_allclose(moved, plain, rtol=1e-10)
 
 
 def test_select_takes_members_and_conditions(rng):
@@ -398,7 +398,7 @@ def test_select_takes_members_and_conditions(rng):
 
 
 def crossed_toy(rng):
-    """Units with one w each, seen as w in both conditions: the marginal laws do not tell, the joint law does."""
+    """Units with one w each, seen as w in both conditions: marginals do not tell, the joint distribution does."""
     w = rng.normal(size=60)
     outputs = np.stack([w, w], axis=1)[:, :, None] * np.ones(3)
     data = Dataset.from_arrays(
@@ -449,10 +449,10 @@ def test_a_unit_that_misses_a_condition_is_left_out_of_the_joint_score(rng):
 def test_population_loss_is_the_distance_plus_the_weighted_kl(rng):
     observed = observed_from(rng.normal(size=(6, 1, 4, 1)))
     predictions, kl = jnp.asarray(rng.normal(size=(5, 1, 4, 1))), jnp.arange(5.0)
-    terms = eqx.filter_jit(Population("quantile", kl_weight=0.2).loss)(predictions, predictions, kl, observed)
-    np.testing.assert_allclose(terms.data, quantile(predictions, observed), rtol=1e-14)
-    np.testing.assert_allclose(terms.kl, 2.0, rtol=1e-14)
-    np.testing.assert_allclose(terms.loss, terms.data + 0.4, rtol=1e-14)
+    data = distance(Population("quantile"), predictions, predictions, observed)
+    np.testing.assert_allclose(data, quantile(predictions, observed), rtol=1e-14)
+    terms = regularised_distance(data, draws_with(kl, kl + 1.0), kl_weight=0.2)
+    np.testing.assert_allclose(terms, [float(data) + 0.4, float(data), 2.0], rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -462,34 +462,38 @@ def test_losses_keep_the_precision_of_their_arrays(rng, name):
         lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, observed_from(outputs)
     )
     predictions = jnp.asarray(predictions, jnp.float32)
-    terms = eqx.filter_eval_shape(LOSSES[name].loss, predictions, predictions, jnp.zeros(5, jnp.float32), single)
-    assert {term.dtype for term in terms} == {jnp.dtype(jnp.float32)}
+    found = eqx.filter_eval_shape(distance, LOSSES[name], predictions, predictions, single)
+    assert found.dtype == jnp.dtype(jnp.float32)
+
+
+def draws_with(kl, log_ratio):
+    """Draws of which only the KL and the log ratio are looked at."""
+    zeros = jnp.zeros_like(kl)
+    return Draw(zeros[:, None], kl, log_ratio, zeros)
 
 
 LOG_TARGET, KL, LOG_RATIO = jnp.array([1.0, 4.0, -2.0]), jnp.array([0.5, 0.7, 0.9]), jnp.array([0.2, 1.0, 0.6])
+DRAWS = draws_with(KL, LOG_RATIO)
 
 
 @pytest.mark.parametrize("kl_weight", [1.0, 2.0])
 def test_estimators_of_the_bound(kl_weight):
-    reparametrised = negative_elbo(LOG_TARGET, KL, LOG_RATIO, estimator="reparametrised", kl_weight=kl_weight)
+    """The loss depends on the estimator; the KL that is shown is the mean of `kl` with each of them."""
+    reparametrised = negative_elbo(LOG_TARGET, DRAWS, estimator="reparametrised", kl_weight=kl_weight)
     np.testing.assert_allclose(reparametrised, [-1.0 + kl_weight * 0.7, -1.0, 0.7], rtol=1e-14)
-    sticking = negative_elbo(LOG_TARGET, KL, LOG_RATIO, estimator="sticking", kl_weight=kl_weight)
-    np.testing.assert_allclose(sticking, [-1.0 + kl_weight * 0.6, -1.0, 0.6], rtol=1e-14)
-    log_variance = negative_elbo(LOG_TARGET, KL, LOG_RATIO, estimator="log_variance", kl_weight=kl_weight)
+    sticking = negative_elbo(LOG_TARGET, DRAWS, estimator="sticking", kl_weight=kl_weight)
+    np.testing.assert_allclose(sticking, [-1.0 + kl_weight * 0.6, -1.0, 0.7], rtol=1e-14)
+    log_variance = negative_elbo(LOG_TARGET, DRAWS, estimator="log_variance", kl_weight=kl_weight)
     expected = 0.5 * np.var(kl_weight * np.asarray(LOG_RATIO) - np.asarray(LOG_TARGET), ddof=1)
     np.testing.assert_allclose(log_variance, [float(expected), -1.0, 0.7], rtol=1e-14)
 
 
 def test_log_variance_is_zero_where_the_bound_is_tight():
-    assert negative_elbo(LOG_RATIO + 3.0, KL, LOG_RATIO, estimator="log_variance").loss < 1e-30
+    assert negative_elbo(LOG_RATIO + 3.0, DRAWS, estimator="log_variance").loss < 1e-30
 
 
-def test_posterior_and_tempered_targets_differ_by_their_kl_weight():
-    posterior = Posterior().loss(LOG_TARGET, KL, LOG_RATIO, "reparametrised")
-    assert Posterior.temperature == Posterior.kl_weight == 1.0
-    np.testing.assert_array_equal(posterior, Tempered(50.0).loss(LOG_TARGET, KL, LOG_RATIO, "reparametrised"))
-    doubled = Tempered(50.0, 2.0).loss(LOG_TARGET, KL, LOG_RATIO, "reparametrised")
-    np.testing.assert_allclose(doubled.loss - posterior.loss, posterior.kl, rtol=1e-14)
+def test_a_posterior_is_tempered_at_temperature_and_kl_weight_one():
+    assert (Posterior.temperature, Posterior.kl_weight) == (Tempered(1.0).temperature, Tempered(1.0).kl_weight)
 
 
 # --- warnings and refusals
@@ -553,7 +557,7 @@ def test_a_saturated_quantile_distance_grows_with_the_logarithm():
     assert found == pytest.approx((0.5 * np.log1p(distance / 0.5)).mean(), rel=1e-6)
 
 
-def test_the_square_of_the_quantile_distance_is_least_at_the_law_of_the_data():
+def test_the_square_of_the_quantile_distance_is_least_at_the_distribution_of_the_data():
     key_data, key_model = jax.random.split(jax.random.key(5))
     members = np.asarray(3.0 + 2.0 * jax.random.normal(key_data, (24, 1, 1, 1), float))
     observed = observed_from(members)
@@ -565,7 +569,7 @@ def test_the_square_of_the_quantile_distance_is_least_at_the_law_of_the_data():
 
     mean, std = members.mean(), members.std(ddof=1)
     slopes = jax.grad(loss, argnums=(0, 1))(mean, std)
-    # The mean is matched exactly, the spread but for what Gaussian quantiles explain of 24 members' (a few percent).
+    # The mean is matched exactly, the spread within what Gaussian quantiles explain of 24 members' (a few percent).
     np.testing.assert_allclose(slopes[0], 0.0, atol=1e-9)
     best = std - slopes[1] / (2.0 / float(observed.scale[0]) ** 2)
     assert 0.93 * std < best <= std

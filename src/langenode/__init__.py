@@ -23,12 +23,7 @@ _ROOMS = {
         "save_data",
         "with_observed_start",
     ),
-    "inference.algorithm1": (
-        "FitError",
-        "TrainSettings",
-        "log_weights",
-        "train",
-    ),
+    "inference.importance": ("log_weights",),
     "inference.likelihood": (
         "Likelihood",
         "given_noise",
@@ -63,14 +58,17 @@ _ROOMS = {
     ),
     "inference.predictions": ("predict",),
     "inference.priors": ("GaussianPrior",),
-    "inference.problem": (
-        "Problem",
-        "view",
-    ),
+    "inference.objectives": ("objective",),
+    "inference.problem": ("Problem",),
     "inference.targets": (
         "Population",
         "Posterior",
         "Tempered",
+    ),
+    "inference.training": (
+        "FitError",
+        "TrainSettings",
+        "train",
     ),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

@@ -78,7 +78,7 @@ def _exit_code(error: Exception) -> int | None:
         return EXIT_INPUT
     from langenode.config import ConfigError
     from langenode.data import DataError
-    from langenode.inference.algorithm1 import FitError
+    from langenode.inference.training import FitError
     from langenode.storage.container import FitFileError
     from langenode.storage.folder import RunFolderError
 

@@ -13,15 +13,18 @@ from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
 from langenode.inference import targets
-from langenode.inference.algorithm1 import TrainSettings
+from langenode.inference.algorithm1 import Objective
 from langenode.inference.calibration import noise_factor
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
+from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition, Where
 from langenode.inference.point_fit import fit_mle, fitted_outputs, replicates_mean, rms_error
 from langenode.inference.predictions import Rule
 from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem, Target, View, view
+from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
+from langenode.inference.targets import Target
+from langenode.inference.training import TrainSettings
 from langenode.posteriors import AbstractPosterior, Empirical, Reference, cast, point
 
 
@@ -128,17 +131,17 @@ def fit_point(config: Config, model: Any, train: Dataset) -> Any:
     ).model
 
 
-def training_views(config: Config, problem: Problem, data: Prepared) -> tuple[View, View | None]:
+def training_objectives(config: Config, problem: Problem, data: Prepared) -> tuple[Objective, Objective | None]:
     """Training and validation data as the problem's target sees them."""
     options: dict[str, Any] = {
         "explained": config.population.explained,
         "max_components": config.population.max_components,
     }
     dtype = jnp.dtype(config.precision)
-    train = view(problem, data.train, dtype, **options)
+    train = objective(problem, data.train, dtype, **options)
     if data.validation is None or not _can_validate(problem):
         return train, None
-    return train, view(problem, data.validation, dtype, **options)
+    return train, objective(problem, data.validation, dtype, **options)
 
 
 def _can_validate(problem: Problem) -> bool:

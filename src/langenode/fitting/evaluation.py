@@ -219,34 +219,3 @@ def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
     if len(spread) > 1:
         moments["corr"] = float(found.covariance[0, 1] / np.prod(spread))
     return moments | {"log_evidence": found.log_evidence, "log_evidence_error": found.error}
-<<<<<<< HEAD:src/langenode/fitting/evaluation.py
-=======
-
-
-def posterior_diagnostics(
-    problem: Problem, noise: Likelihood, train: Dataset, num_samples: int, *, key: PRNGKeyArray
-) -> dict[str, Any]:
-    """How wrong the sampler is, by its importance weights: ELBO, log-evidence, relative ESS, k-hat. `train` is scaled.
-
-    A draw under which the model is not finite has the weight zero; `non_finite` counts them, and the ELBO is that of
-    the others.
-    """
-    full = Problem(problem.model, problem.partition, problem.prior, noise, problem.target, problem.posterior)
-    logs = np.asarray(log_weights(full, train, num_samples, key=key)[1], float)
-    finite = logs[np.isfinite(logs)]
-    if len(finite) == 0:
-        raise FitError(
-            "some weights of a fit must give the data a finite likelihood; none does; lower training.learning_rate, or "
-            "scale the data"
-        )
-    evidence = metrics.log_evidence(logs)
-    return {
-        "elbo": float(finite.mean()),
-        "elbo_se": float(finite.std() / np.sqrt(len(finite))),
-        "log_evidence": evidence.value,
-        "log_evidence_se": evidence.standard_error,
-        "relative_ess": metrics.relative_ess(logs),
-        "k_hat": metrics.k_hat(logs),
-        "non_finite": metrics.num_non_finite(logs),
-    }
->>>>>>> samplers:src/langenode/runs/evaluation.py

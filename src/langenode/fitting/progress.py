@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from langenode.inference.algorithm1 import Progress
+from langenode.inference.training import Progress
 
 
 class Reporter:

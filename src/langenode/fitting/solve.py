@@ -25,10 +25,11 @@ from langenode.experiments.base import Experiment
 from langenode.fitting import build, methods
 from langenode.fitting.build import PointChoice, Prepared, Streams
 from langenode.fitting.progress import QUIET, Reporter
-from langenode.inference.algorithm1 import FitError, FitResult, TrainState, initial_state, log_weights, train
 from langenode.inference.density import whiten
+from langenode.inference.importance import log_weights
 from langenode.inference.partition import Where
 from langenode.inference.problem import Problem, linearised
+from langenode.inference.training import FitError, FitResult, TrainState, initial_state, train
 from langenode.posteriors import Empirical
 from langenode.scores import metrics
 from langenode.storage import container
@@ -105,7 +106,7 @@ def _train(
     on_block: OnBlock | None,
 ) -> Solved:
     settings = build.train_settings(config)
-    train_view, validation_view = build.training_views(config, problem, data)
+    train_objective, validation_objective = build.training_objectives(config, problem, data)
     identity = _identity(config, data)
     state = None
     if checkpoint is not None and checkpoint.exists():
@@ -114,10 +115,10 @@ def _train(
     with reporter.training(f"{config.method}, {config.target}"):
         result = train(
             problem,
-            train_view,
+            train_objective,
             settings,
             key=Streams.of(config.seed).training,
-            validation=validation_view,
+            validation=validation_objective,
             state=state,
             on_block=_Between(reporter, checkpoint, identity, on_block),
             budget=config.budget,

@@ -17,6 +17,7 @@ import numpy as np
 
 from langenode._types import Array, Bool, Float
 from langenode.data import Dataset
+from langenode.posteriors.base import log_normal
 
 # A noise scale is never below this fraction of the output's own spread: replicates may coincide (a common start).
 SMALLEST_RELATIVE_SIGMA = 1e-3
@@ -63,10 +64,10 @@ class Likelihood(eqx.Module):
         else:
             raise ValueError("noise must be given or inferred; got neither; set sigma, or give the model log_noise")
         sigma = jnp.where(mask, sigma, 1.0)
-        standard = jnp.where(mask, outputs - predictions, 0.0) / sigma
+        residual = jnp.where(mask, outputs - predictions, 0.0)
         if self.correlation_time is not None:
-            return _correlated_log_density(standard[0], sigma[0], mask, times, self.correlation_time)
-        cells = jnp.where(mask, -0.5 * standard**2 - jnp.log(sigma) - 0.5 * jnp.log(2.0 * jnp.pi), 0.0)
+            return _correlated_log_density((residual / sigma)[0], sigma[0], mask, times, self.correlation_time)
+        cells = jnp.where(mask, log_normal(residual, 0.0, sigma), 0.0)
         per_time = cells.sum(-1)
         if self.mode_weights.shape[0] == 1:
             return per_time[0].sum(-1)
@@ -116,7 +117,7 @@ def _correlated_log_density(standard, sigma, mask, times, correlation_time):
     """The sum over cells of the log density of their innovations."""
     shape = jnp.broadcast_shapes(standard.shape, mask.shape)
     found = standard_innovations(jnp.broadcast_to(standard, shape), mask, times, correlation_time)
-    term = -0.5 * found.value**2 / found.variance - 0.5 * jnp.log(2.0 * jnp.pi * found.variance) - jnp.log(sigma)
+    term = log_normal(found.value, 0.0, jnp.sqrt(found.variance)) - jnp.log(sigma)
     return jnp.where(mask, term, 0.0).sum((-2, -1))
 
 

@@ -1,16 +1,15 @@
 """What is believed of the weights before data: a log density on the flat weight vector."""
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 
 from langenode._types import Array, Float
+from langenode.posteriors.base import normal_log_density
 
 
 class GaussianPrior(eqx.Module):
     """Independent normals, a mean and a scale for each stochastic weight.
 
-    The stationary law of the paper's prior process, N(w_bar, I), is `GaussianPrior(w_bar, ones)`.
+    The stationary distribution of the paper's prior process, N(w_bar, I), is `GaussianPrior(w_bar, ones)`.
     """
 
     mean: Float[Array, " dim"]
@@ -33,6 +32,4 @@ class GaussianPrior(eqx.Module):
 
     def log_density(self, weights: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density at a weight vector."""
-        mean, scale = jax.lax.stop_gradient((self.mean, self.scale))
-        standard = (weights - mean) / scale
-        return jnp.sum(-0.5 * standard**2 - jnp.log(scale) - 0.5 * jnp.log(2.0 * jnp.pi))
+        return normal_log_density(weights, self.mean, self.scale)

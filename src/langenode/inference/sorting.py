@@ -1,7 +1,7 @@
-"""Sorting over the first axis by a network of exchanges, for losses that sort replicas in every update.
+"""Sorting over the first axis by a network of exchanges, for losses that sort samples in every update.
 
 XLA's own sort compares one pair at a time on a CPU. Here a stage compares whole rows, and the gradient replays the
-exchanges backwards: less than a third of the time for hundreds of replicas (`benchmarks/sorting_speed.py`).
+exchanges backwards: less than a third of the time for hundreds of samples (`benchmarks/sorting_speed.py`).
 """
 
 import jax

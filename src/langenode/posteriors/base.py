@@ -1,7 +1,7 @@
-"""What every posterior can do: give samples of the stochastic weights; and the reference law they are measured from."""
+"""What every posterior can do: give samples of the stochastic weights; and the reference they are measured from."""
 
 import abc
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,10 +16,10 @@ ESTIMATORS: tuple[Estimator, ...] = ("reparametrised", "sticking", "log_variance
 class Draw(NamedTuple):
     """One draw of a variational posterior, with what a bound and an importance weight need.
 
-    `log_ratio` is the log Radon-Nikodym derivative of our law of the path to the reference's law, at this path; `kl`
-    has the same expectation but its randomness at given states integrated out. `log_reference` is the log density of
-    `weights` under the reference's terminal law, so that `log_likelihood + log_prior - log_reference - log_ratio` is
-    the log weight.
+    `log_ratio` is the log Radon-Nikodym derivative of our distribution of the path with respect to the reference's, at
+    this path; `kl` has the same expectation, with the randomness at given states integrated out. `log_reference` is
+    the log density of `weights` at the end of the reference, so that
+    `log_likelihood + log_prior - log_reference - log_ratio` is the log weight.
     """
 
     weights: Float[Array, " dim"]
@@ -29,7 +29,7 @@ class Draw(NamedTuple):
 
 
 class AbstractPosterior(eqx.Module):
-    """A law of the stochastic weights that can be sampled. Knows weight vectors only."""
+    """A distribution of the stochastic weights that can be sampled. Knows weight vectors only."""
 
     @property
     @abc.abstractmethod
@@ -44,27 +44,77 @@ class AbstractPosterior(eqx.Module):
 class AbstractVariational(AbstractPosterior):
     """A posterior that is trained: it also tells how far each draw is from the reference.
 
-    `has_density` is False where the law of the weights has no density (a bottleneck): such a posterior can match a
-    population, but no likelihood bound or importance weight exists for it.
+    `has_density` is False where the weights have no density (a bottleneck): such a posterior can match a population,
+    but no likelihood bound or importance weight exists for it.
     """
 
     has_density: ClassVar[bool] = True
     estimator: eqx.AbstractVar[Estimator]
 
     @abc.abstractmethod
-    def draw(self, *, key: PRNGKeyArray) -> Draw:
-        """One draw; batch with `jax.vmap` over keys, so that results do not depend on how replicas are chunked."""
+    def trained(self) -> Any:
+        """A tree of booleans in the shape of this one: True at the numbers that training changes."""
+
+    @abc.abstractmethod
+    def make_draw(self, density: Any, *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+        """One draw whose path is made by this distribution and whose log ratio is taken under `density`.
+
+        The two have equal numbers and differ only in what gradients reach; the KL is that of the distribution which
+        makes the path.
+        """
+
+    def draw(self, *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None = None) -> Draw:
+        """One draw; batch with `jax.vmap` over keys, so that results do not depend on how samples are chunked.
+
+        `diffusion` (gamma) takes the place of the stored one, for distributions that have one.
+        """
+        path, density = path_and_density(self)
+        return path.make_draw(density, key=key, diffusion=diffusion)
+
+    def with_diffusion(self, diffusion: Float[Array, ""]) -> "AbstractVariational":
+        """The same distribution with another stored gamma; itself where it has none."""
+        del diffusion
+        return self
 
     def sample(self, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
         """Independent draws, equally weighted."""
         return jax.vmap(lambda k: self.draw(key=k).weights)(jax.random.split(key, num_samples))
 
 
-class Reference(eqx.Module):
-    """The Gaussian law the chain has without control: `w = mean + L z` with `z ~ N(0, I)`.
+Trained = TypeVar("Trained", bound=AbstractVariational)
+Tree = TypeVar("Tree")
 
-    `L = diag(scale) (I + factor factor^T)`; the low-rank factor may be absent. It is a choice, not a trained
-    quantity: no gradient reaches it. It need not be the prior (METHOD: "Reference and prior are two things").
+
+def path_and_density(posterior: Trained) -> tuple[Trained, Trained]:
+    """The gradient estimator as a pair: the distribution that makes the path, and the one whose density is taken.
+
+    - `reparametrised`: gradients reach both.
+    - `sticking`: the density's parameters are constants; gradients reach the path only.
+    - `log_variance`: the path is data; gradients reach its density only.
+    """
+    live, fixed = posterior, without_gradients(posterior)
+    return {"reparametrised": (live, live), "sticking": (live, fixed), "log_variance": (fixed, live)}[live.estimator]
+
+
+def without_gradients(tree: Tree) -> Tree:
+    """The same tree, closed to gradients."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def only(module: eqx.Module, *names: str) -> Any:
+    """A tree of booleans in the shape of a module: True at the real arrays in the fields of these names."""
+
+    def flag(path: tuple[Any, ...], leaf: Any) -> bool:
+        return eqx.is_inexact_array(leaf) and path[0].name in names
+
+    return jax.tree_util.tree_map_with_path(flag, module)
+
+
+class Reference(eqx.Module):
+    """The Gaussian distribution the chain has without control: `w = mean + L z` with `z ~ N(0, I)`.
+
+    `L = diag(scale) (I + factor factor^T)`; the low-rank factor may be absent. It is a choice, never trained. It need
+    not be the prior (METHOD: "Reference and prior are two things").
     """
 
     mean: Float[Array, " dim"]
@@ -81,33 +131,26 @@ class Reference(eqx.Module):
         factor = vectors * jnp.sqrt(jnp.maximum(roots / smallest - 1.0, 0.0))
         return cls(mean, jnp.full_like(mean, smallest), factor)
 
-    def fixed(self) -> "Reference":
-        """The same law, closed to gradients."""
-        return jax.tree.map(jax.lax.stop_gradient, self)
-
     def to_weights(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The weights at the standardised point `z`."""
-        this = self.fixed()
-        if this.factor is not None:
-            z = z + this.factor @ (this.factor.T @ z)
-        return this.mean + this.scale * z
+        if self.factor is not None:
+            z = z + self.factor @ (self.factor.T @ z)
+        return self.mean + self.scale * z
 
     def to_standard(self, weights: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The standardised point of `weights`: the inverse of `to_weights`."""
-        this = self.fixed()
-        z = (weights - this.mean) / this.scale
-        if this.factor is not None:
-            gram = jnp.eye(this.factor.shape[1], dtype=z.dtype) + this.factor.T @ this.factor
-            z = z - this.factor @ jnp.linalg.solve(gram, this.factor.T @ z)
+        z = (weights - self.mean) / self.scale
+        if self.factor is not None:
+            gram = jnp.eye(self.factor.shape[1], dtype=z.dtype) + self.factor.T @ self.factor
+            z = z - self.factor @ jnp.linalg.solve(gram, self.factor.T @ z)
         return z
 
     @property
     def log_det(self) -> Float[Array, ""]:
         """log |det L|."""
-        this = self.fixed()
-        value = jnp.sum(jnp.log(this.scale))
-        if this.factor is not None:
-            gram = jnp.eye(this.factor.shape[1], dtype=value.dtype) + this.factor.T @ this.factor
+        value = jnp.sum(jnp.log(self.scale))
+        if self.factor is not None:
+            gram = jnp.eye(self.factor.shape[1], dtype=value.dtype) + self.factor.T @ self.factor
             value = value + jnp.linalg.slogdet(gram)[1]
         return value
 
@@ -118,8 +161,13 @@ def normal_log_density(
     scale: Float[Array, " dim"] | Float[Array, ""] | float,
 ) -> Float[Array, ""]:
     """Log density of independent normals, summed over the weights."""
+    return jnp.sum(log_normal(x, mean, scale))
+
+
+def log_normal(x: Float[Array, "..."], mean: Any, scale: Any) -> Float[Array, "..."]:
+    """Log density of N(mean, scale^2) in every element; shapes broadcast."""
     standard = (x - mean) / scale
-    return jnp.sum(-0.5 * standard**2 - jnp.log(scale) * jnp.ones_like(x) - 0.5 * jnp.log(2.0 * jnp.pi))
+    return -0.5 * standard**2 - jnp.log(scale) - 0.5 * jnp.log(2.0 * jnp.pi)
 
 
 def normal_kl(mean_shift: Float[Array, " dim"], variance_ratio: Float[Array, " dim"]) -> Float[Array, ""]:

@@ -1,19 +1,19 @@
 """A chain in a few dimensions, decoded to the weights: expressive where the weights are many.
 
 A drift net as wide as the weights is O(D^2); the bottleneck runs the chain in `z` of dimension m and decodes
-`w = centre + decoder(z)`. Its KL is taken in z. The law of the weights has no density, so it serves the `population`
-target only.
+`w = centre + decoder(z)`. Its KL is taken in z. The weights have no density, so it serves the `population` target
+only.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Reference, cast
+from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Reference, cast, only
 from langenode.posteriors.controls import Perceptron
 from langenode.posteriors.langevin import Langevin, langevin
 
@@ -35,11 +35,16 @@ class Bottleneck(AbstractVariational):
 
     def decode(self, z: Float[Array, " latent"]) -> Float[Array, " dim"]:
         """The weights at a latent point."""
-        return jax.lax.stop_gradient(self.centre) + self.decoder(z)
+        return self.centre + self.decoder(z)
 
-    def draw(self, *, key: PRNGKeyArray) -> Draw:
-        """Run the chain once and decode its end."""
-        latent = self.chain.draw(key=key)
+    def trained(self) -> Any:
+        """The decoder, and what the chain trains."""
+        return eqx.tree_at(lambda flags: flags.chain, only(self, "decoder"), self.chain.trained())
+
+    def make_draw(self, density: "Bottleneck", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+        """Run the chain once, with its own diffusion, and decode its end."""
+        del diffusion
+        latent = self.chain.make_draw(density.chain, key=key, diffusion=None)
         return latent._replace(weights=self.decode(latent.weights))
 
     def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
 
-# Above this many weights a full matrix a step costs more than it explains; then it is diagonal.
+# Above this many weights a full matrix per step costs more than it explains; then it is diagonal.
 LARGEST_FULL_MATRIX = 32
 
 
@@ -25,6 +25,11 @@ class Perceptron(eqx.Module):
         layers = [eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)]
         layers[-1] = jax.tree.map(lambda leaf: last_scale * leaf, layers[-1])
         self.layers = tuple(layers)
+
+    @property
+    def width(self) -> int:
+        """The sum of the layers' sizes, without the input: the numbers that one evaluation makes."""
+        return sum(layer.bias.shape[0] for layer in self.layers if layer.bias is not None)
 
     def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
         """Evaluate at one point."""
@@ -49,6 +54,11 @@ class StepControl(eqx.Module):
         self.shift = jnp.zeros((num_steps, dim))
         self.network = Perceptron((dim + 3, *layers, dim), last_scale=0.0, key=key)
 
+    @property
+    def width(self) -> int:
+        """The numbers that one evaluation of the net makes, kept for back-propagation."""
+        return self.network.width
+
     def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
         """The control at state `z` before step number `step`."""
         progress = step.astype(z.dtype) / self.shift.shape[0]
@@ -71,6 +81,11 @@ class AutonomousDrift(eqx.Module):
     def __init__(self, dim: int, layers: Sequence[int], contraction: float, *, key: PRNGKeyArray):
         self.network = Perceptron((dim, *layers, dim), last_scale=0.0, key=key)
         self.contraction = contraction
+
+    @property
+    def width(self) -> int:
+        """The numbers that one evaluation of the net makes, kept for back-propagation."""
+        return self.network.width
 
     def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
         """The control at state `z`; the step is ignored."""

@@ -3,7 +3,6 @@
 The prior is N(0, I). A log density `log p(z)` without data has the log-likelihood `log p(z) - log N(z; 0, I)`.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
+from langenode.posteriors.base import normal_log_density
 from langenode.posteriors.particles import Trust
 
 
@@ -31,7 +31,7 @@ class Density(eqx.Module):
 
     def log_prior(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """log N(z; 0, I)."""
-        return -0.5 * jnp.sum(z**2) - 0.5 * self.dim * math.log(2.0 * math.pi)
+        return normal_log_density(z, 0.0, 1.0)
 
     def log_posterior(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log-likelihood plus log prior; minus infinity where the model gives no number."""

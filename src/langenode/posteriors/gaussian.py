@@ -4,7 +4,7 @@
 N(0, I) in z is closed: `1/2 [ |shift|^2 + tr(C C^T) - dim - log det(C C^T) ]`.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ from langenode.posteriors.base import (
     Reference,
     check_estimator,
     normal_log_density,
+    only,
 )
 
 Covariance = Literal["full", "diagonal", "lowrank"]
@@ -52,21 +53,20 @@ class Gaussian(AbstractVariational):
             return diagonal + jnp.tril(self.lower, -1)
         return diagonal if self.factor is None else jnp.concatenate([diagonal, self.factor], axis=1)
 
-    def draw(self, *, key: PRNGKeyArray) -> Draw:
-        """One draw."""
+    def trained(self) -> Any:
+        """Everything but the reference."""
+        return only(self, "shift", "log_scale", "lower", "factor")
+
+    def make_draw(self, density: "Gaussian", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+        """One draw of the weights; there is no path and no diffusion."""
+        del diffusion
         z = self.shift + self._spread(key)
-        law = self
-        if self.estimator == "log_variance":
-            z = jax.lax.stop_gradient(z)
-        if self.estimator == "sticking":
-            law = jax.tree.map(jax.lax.stop_gradient, self)
         log_standard = normal_log_density(z, 0.0, 1.0)
-        log_det = self.reference.log_det
         return Draw(
             weights=self.reference.to_weights(z),
             kl=self.kl(),
-            log_ratio=law.log_density(z) - log_standard,
-            log_reference=log_standard - log_det,
+            log_ratio=density.log_density(z) - log_standard,
+            log_reference=log_standard - self.reference.log_det,
         )
 
     def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:

@@ -1,7 +1,7 @@
 """THE METHOD: a Langevin chain over the weights, pulled away from its reference by a learned control.
 
 State z, weights `w = mean + L z`. Reference: the OU process `dz = -gamma^2 z dtau + gamma sqrt(2) dB`, whose
-stationary law is N(0, I) whatever gamma is. On the grid `0 = tau_0 < ... < tau_K = T`:
+stationary distribution is N(0, I) for every gamma. On the grid `0 = tau_0 < ... < tau_K = T`:
 
     reference step   N(a_k z, s_k^2)                      exact: a = exp(-gamma^2 D), s^2 = 1 - a^2
     our step         N(a_k z + c_k u(z, k), s_k^2 V_k)    u and V_k learned, zero and the identity at the start
@@ -16,7 +16,7 @@ run, at any number of steps.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,22 +33,36 @@ from langenode.posteriors.base import (
     check_estimator,
     normal_kl,
     normal_log_density,
+    only,
 )
 from langenode.posteriors.controls import LARGEST_FULL_MATRIX, AutonomousDrift, StepControl
 
 StepKind = Literal["exact", "euler"]
 NoiseKind = Literal["full", "diagonal", "fixed"]
 
-# Numbers kept per replica for back-propagation above which the scan is cut into recomputed segments (METHOD: 681 MiB
+# Numbers kept per sample for back-propagation above which the scan is cut into recomputed segments (METHOD: 681 MiB
 # for a plain scan against 15 MiB for two levels, at 1.5 times the time).
 LARGEST_PLAIN_SCAN = 65_536
 
 
 class NormalStart(eqx.Module):
-    """A diagonal normal law of the first state, in z."""
+    """A diagonal normal distribution of the first state, in z."""
 
     mean: Float[Array, " dim"]
     log_scale: Float[Array, " dim"]
+
+    def at(self, white: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """The state that white noise becomes."""
+        return self.mean + jnp.exp(self.log_scale) * white
+
+    def log_density(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Log density of a first state."""
+        return normal_log_density(z, self.mean, jnp.exp(self.log_scale))
+
+    def kl(self, other: "NormalStart") -> Float[Array, ""]:
+        """KL of this distribution from another."""
+        shift = (self.mean - other.mean) / jnp.exp(other.log_scale)
+        return normal_kl(shift, jnp.exp(2.0 * (self.log_scale - other.log_scale)))
 
 
 class StepNoise(eqx.Module):
@@ -78,6 +92,25 @@ class StepNoise(eqx.Module):
         return normal_log_density(white, 0.0, 1.0) - jnp.sum(self.log_scale[step])
 
 
+class UnitNoise(eqx.Module):
+    """V_k = I: the reference's own noise in every step."""
+
+    def kl(self, step: Array) -> float:
+        """None: the reference has the same noise."""
+        del step
+        return 0.0
+
+    def colour(self, step: Array, white: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """White noise as it is."""
+        del step
+        return white
+
+    def log_density(self, step: Array, coloured: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Log density of N(0, I)."""
+        del step
+        return normal_log_density(coloured, 0.0, 1.0)
+
+
 class _Coefficients(NamedTuple):
     decay: Float[Array, " step"]
     push: Float[Array, " step"]
@@ -96,14 +129,16 @@ class Langevin(AbstractVariational):
     """The controlled chain. Make one with `langevin` (ours) or `paper_langevin` (the paper's choices).
 
     `start` is q_0; `reference_start` is p_0. With `learn_start=False` the chain starts from p_0 itself.
-    `diffusion` (gamma) is shared with the reference, else the KL is infinite; it is set by a schedule during training.
+    `diffusion` (gamma) is shared with the reference, else the KL is infinite; `draw` takes another one, so that
+    training can follow a schedule. `control` is `u(z, step)`; its `width`, where it has one, is the number of
+    intermediate results that back-propagation keeps per evaluation.
     """
 
     reference: Reference
     control: Callable[[Array, Array], Array]
     start: NormalStart
     reference_start: NormalStart
-    noise: StepNoise | None
+    noise: StepNoise | UnitNoise
     grid: Float[Array, " knot"]
     diffusion: Float[Array, ""]
     step_kind: StepKind = eqx.field(static=True, default="exact")
@@ -125,24 +160,33 @@ class Langevin(AbstractVariational):
         """K, the number of steps of the chain."""
         return self.grid.shape[0] - 1
 
-    def draw(self, *, key: PRNGKeyArray) -> Draw:
+    def trained(self) -> Any:
+        """The control and the noise of the steps, and the start where it is learned."""
+        return only(self, "control", "noise", *(("start",) if self.learn_start else ()))
+
+    def with_diffusion(self, diffusion: Float[Array, ""]) -> "Langevin":
+        """The same chain with another stored gamma."""
+        return eqx.tree_at(lambda chain: chain.diffusion, self, self._gamma(diffusion))
+
+    def make_draw(self, density: "Langevin", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain once."""
-        last, _ = self._run(key, keep_path=False)
-        weights = self.reference.to_weights(last.z)
-        mean, scale = self.terminal_reference()
+        last, _ = self._run(density, key, diffusion)
+        mean, scale = self.terminal_reference(diffusion)
         log_reference = normal_log_density(last.z, mean, scale) - self.reference.log_det
-        return Draw(weights, last.kl, last.log_ratio, log_reference)
+        return Draw(self.reference.to_weights(last.z), last.kl, last.log_ratio, log_reference)
 
     def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:
         """The weights along one run of the chain, start and end included. The same key gives the same run as `draw`."""
-        _, path = self._run(key, keep_path=True)
+        _, path = self._run(self, key, keep_path=True)
         assert path is not None
         return jax.vmap(self.reference.to_weights)(path)
 
-    def terminal_reference(self) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    def terminal_reference(
+        self, diffusion: Float[Array, ""] | None = None
+    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         """Mean and scale, in z, of the *discrete* reference chain's last state."""
-        decay, _, noise = self._coefficients()
-        start = _fixed(self.reference_start)
+        decay, _, noise = self._coefficients(diffusion)
+        start = self.reference_start
 
         def step(moments, coefficients):
             mean, variance = moments
@@ -152,97 +196,104 @@ class Langevin(AbstractVariational):
         (mean, variance), _ = jax.lax.scan(step, (start.mean, jnp.exp(2.0 * start.log_scale)), (decay, noise))
         return mean, jnp.sqrt(variance)
 
-    def _coefficients(self) -> _Coefficients:
-        length = jax.lax.stop_gradient(self.diffusion**2 * jnp.diff(self.grid))
+    def _gamma(self, diffusion: Float[Array, ""] | None) -> Float[Array, ""]:
+        return self.diffusion if diffusion is None else jnp.asarray(diffusion, self.diffusion.dtype)
+
+    def _coefficients(self, diffusion: Float[Array, ""] | None = None) -> _Coefficients:
+        length = self._gamma(diffusion) ** 2 * jnp.diff(self.grid)
         if self.step_kind == "euler":
             return _Coefficients(1.0 - length, length, jnp.sqrt(2.0 * length))
         noise = jnp.sqrt(-jnp.expm1(-2.0 * length))
         # The control is in units of the step's own noise, so that |u|^2 / 2 is its KL on a grid of any grading.
         return _Coefficients(jnp.exp(-length), noise, noise)
 
-    def _begin(self, key: PRNGKeyArray) -> _Running:
-        law = _fixed(self.reference_start)
-        noise = jax.random.normal(key, (self.dim,), law.mean.dtype)
+    def _begin(self, density: "Langevin", key: PRNGKeyArray) -> _Running:
+        """The first state, with its KL and its log ratio under `density`."""
+        theirs = self.reference_start
+        white = jax.random.normal(key, (self.dim,), theirs.mean.dtype)
         if not self.learn_start:
-            zero = jnp.zeros((), law.mean.dtype)
-            return _Running(law.mean + jnp.exp(law.log_scale) * noise, zero, zero)
-        ours = self.start
-        z = ours.mean + jnp.exp(ours.log_scale) * noise
-        kl = normal_kl((ours.mean - law.mean) / jnp.exp(law.log_scale), jnp.exp(2.0 * (ours.log_scale - law.log_scale)))
-        if self.estimator == "log_variance":
-            z = jax.lax.stop_gradient(z)
-        if self.estimator == "sticking":
-            ours = _fixed(ours)
-        log_ratio = normal_log_density(z, ours.mean, jnp.exp(ours.log_scale)) - normal_log_density(
-            z, law.mean, jnp.exp(law.log_scale)
-        )
-        return _Running(z, kl, log_ratio)
+            zero = jnp.zeros((), theirs.mean.dtype)
+            return _Running(theirs.at(white), zero, zero)
+        z = self.start.at(white)
+        log_ratio = density.start.log_density(z) - theirs.log_density(z)
+        return _Running(z, self.start.kl(theirs), log_ratio)
 
-    def _advance(self, running: _Running, index: Array, coefficients: _Coefficients, white: Array) -> _Running:
-        """One controlled step, with its KL and its log ratio."""
+    def _advance(
+        self, density: "Langevin", running: _Running, index: Array, coefficients: _Coefficients, white: Array
+    ) -> _Running:
+        """One controlled step, with its KL and its log ratio under `density`."""
         z = running.z
-        a, c, s = coefficients
-        shift = c * self.control(z, index) / s
-        kl = running.kl + 0.5 * jnp.sum(shift**2)
-        if self.noise is None:
-            jump = shift + white
-        else:
-            jump = shift + self.noise.colour(index, white)
-            kl = kl + self.noise.kl(index)
-        after = a * z + s * jump
+        a, _, s = coefficients
+        shift = self._shift(z, index, coefficients)
+        jump = shift + self.noise.colour(index, white)
+        kl = running.kl + 0.5 * jnp.sum(shift**2) + self.noise.kl(index)
+        # The control costs most of a step, forwards and backwards: evaluate it once where the two are one.
+        centre = shift if density is self else density._shift(z, index, coefficients)
+        log_ratio = density.noise.log_density(index, jump - centre) - normal_log_density(jump, 0.0, 1.0)
+        return _Running(a * z + s * jump, kl, running.log_ratio + log_ratio)
 
-        law = self
-        if self.estimator == "log_variance":  # the path is data: gradients reach its density only
-            after, jump = jax.lax.stop_gradient((after, jump))
-        if self.estimator == "sticking":  # the density's parameters are data: gradients reach the path only
-            law = _fixed(self)
-            shift = c * law.control(z, index) / s
-        if law.noise is None:
-            log_ours = normal_log_density(jump, shift, 1.0)
-        else:
-            log_ours = law.noise.log_density(index, jump - shift)
-        log_ratio = log_ours - normal_log_density(jump, 0.0, 1.0)
-        return _Running(after, kl, running.log_ratio + log_ratio)
+    def _shift(self, z: Array, index: Array, coefficients: _Coefficients) -> Array:
+        """The mean of a step beyond the reference's, in units of the step's noise."""
+        return coefficients.push * self.control(z, index) / coefficients.noise
 
-    def _run(self, key: PRNGKeyArray, *, keep_path: bool) -> tuple[_Running, Array | None]:
+    def _run(
+        self,
+        density: "Langevin",
+        key: PRNGKeyArray,
+        diffusion: Float[Array, ""] | None = None,
+        *,
+        keep_path: bool = False,
+    ) -> tuple[_Running, Float[Array, "knot dim"] | None]:
+        """The end of a run with what it has gathered, and all its states where they are wanted."""
         key_start, key_noise = jax.random.split(key)
-        begin = self._begin(key_start)
-        segment = self._segment_length()
-        num_segments = self.num_steps // segment
-        coefficients = jax.tree.map(lambda x: x.reshape(num_segments, segment), self._coefficients())
-        indices = jnp.arange(self.num_steps).reshape(num_segments, segment)
+        begin = self._begin(density, key_start)
 
         def step(running, xs):
-            index, coefficients, noise = xs
-            running = self._advance(running, index, coefficients, noise)
+            index, coefficients, white = xs
+            running = self._advance(density, running, index, coefficients, white)
             return running, running.z if keep_path else None
 
         def run_segment(running, xs):
-            number, indices, coefficients = xs
-            # Random numbers in bulk, a segment at a time: cheaper than a call a step, and never all of them at once.
-            noise = jax.random.normal(jax.random.fold_in(key_noise, number), (segment, self.dim), running.z.dtype)
-            return jax.lax.scan(step, running, (indices, coefficients, noise))
+            number, (indices, coefficients) = xs
+            # Random numbers in bulk, a segment at a time: cheaper than a call per step, and never all of them at once.
+            shape = (indices.shape[0], self.dim)
+            white = jax.random.normal(jax.random.fold_in(key_noise, number), shape, running.z.dtype)
+            return jax.lax.scan(step, running, (indices, coefficients, white))
 
-        if num_segments > 1:
-            run_segment = jax.checkpoint(run_segment)
-        last, path = jax.lax.scan(run_segment, begin, (jnp.arange(num_segments), indices, coefficients))
-        if path is not None:
-            path = jnp.concatenate([begin.z[None], path.reshape(self.num_steps, self.dim)])
-        return last, path
+        steps = (jnp.arange(self.num_steps), self._coefficients(diffusion))
+        last, path = scan_segments(run_segment, begin, steps, self._segment_length())
+        return last, None if path is None else jnp.concatenate([begin.z[None], path])
 
     def _segment_length(self) -> int:
-        """Steps whose intermediates are kept together: all of them, or the divisor of K nearest its square root."""
-        arrays = jax.tree.leaves(eqx.filter(self.control, eqx.is_array))
-        widths = sum(leaf.shape[0] for leaf in arrays if leaf.ndim == 1)
-        if self.num_steps * (3 * self.dim + 2 * widths) <= LARGEST_PLAIN_SCAN:
-            return self.num_steps
-        divisors = [d for d in range(1, self.num_steps + 1) if self.num_steps % d == 0]
-        return min(divisors, key=lambda d: abs(math.log(d) - 0.5 * math.log(self.num_steps)))
+        """Steps whose intermediates are kept together: all of them, or about the square root of K.
+
+        The divisor of K nearest to its root, where one is within a factor of two; otherwise the last segment is
+        shorter than the others.
+        """
+        num, width = self.num_steps, getattr(self.control, "width", 0)
+        if num * (3 * self.dim + 2 * width) <= LARGEST_PLAIN_SCAN:
+            return num
+        root = math.sqrt(num)
+        divisors = [d for d in range(1, num + 1) if num % d == 0 and 0.5 * root <= d <= 2.0 * root]
+        return min(divisors, key=lambda d: abs(math.log(d) - 0.5 * math.log(num)), default=math.ceil(root))
 
 
-def _fixed(tree):
-    """The same tree, closed to gradients."""
-    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
+def scan_segments(run_segment: Callable, carry: Any, steps: Any, length: int) -> tuple[Any, Any]:
+    """Scan over segments of steps: `run_segment(carry, (number, steps)) -> carry, outputs`.
+
+    Of several segments back-propagation keeps only the ends and recomputes the rest. The last one may be shorter.
+    """
+    num_steps = jax.tree.leaves(steps)[0].shape[0]
+    num, rest = divmod(num_steps, length)
+    folded = jax.tree.map(lambda x: x[: num * length].reshape(num, length), steps)
+    if num_steps > length:
+        run_segment = jax.checkpoint(run_segment)
+    carry, outputs = jax.lax.scan(run_segment, carry, (jnp.arange(num), folded))
+    outputs = jax.tree.map(lambda y: y.reshape(num * length, *y.shape[2:]), outputs)
+    if rest:
+        carry, last = run_segment(carry, (jnp.asarray(num), jax.tree.map(lambda x: x[num * length :], steps)))
+        outputs = jax.tree.map(lambda y, end: jnp.concatenate([y, end]), outputs, last)
+    return carry, outputs
 
 
 def graded_grid(num_steps: int, horizon: float) -> Float[Array, " knot"]:
@@ -294,11 +345,11 @@ def langevin(
     return cast(sampler, dtype)
 
 
-def _step_noise(kind: NoiseKind, num_steps: int, dim: int) -> StepNoise | None:
+def _step_noise(kind: NoiseKind, num_steps: int, dim: int) -> StepNoise | UnitNoise:
     if kind not in ("full", "diagonal", "fixed"):
         raise ValueError(f"noise must be 'full', 'diagonal' or 'fixed'; got {kind!r}; choose one of them")
     if kind == "fixed":
-        return None
+        return UnitNoise()
     is_full = kind == "full" and dim <= LARGEST_FULL_MATRIX
     return StepNoise(jnp.zeros((num_steps, dim)), jnp.zeros((num_steps, dim, dim)) if is_full else None)
 
@@ -315,7 +366,15 @@ def paper_langevin(
     diffusion: float = 1.0,
     key: PRNGKeyArray,
 ) -> Langevin:
-    """The paper's sampler: autonomous drift net (D-D-D-D by default), Euler-Maruyama, start N(w_MLE, eps I), v = 1."""
+    """The paper's sampler: autonomous drift net (D-D-D-D by default), Euler-Maruyama, start N(w_MLE, eps I), v = 1.
+
+    The start is independent in every weight, so the reference must have a diagonal covariance.
+    """
+    if reference.factor is not None:
+        raise ValueError(
+            "the paper's chain needs a reference with a diagonal covariance, since its start is N(w_MLE, eps I) in the "
+            f"weights; got a factor of rank {reference.factor.shape[1]}; give Reference(mean, scale), or use langevin"
+        )
     dim, dtype = reference.mean.shape[0], reference.mean.dtype
     start = NormalStart(reference.to_standard(start_weights), 0.5 * math.log(start_variance) - jnp.log(reference.scale))
     sampler = Langevin(
@@ -323,7 +382,7 @@ def paper_langevin(
         control=AutonomousDrift(dim, (dim, dim) if layers is None else layers, contraction, key=key),
         start=start,
         reference_start=start,
-        noise=None,
+        noise=UnitNoise(),
         grid=uniform_grid(num_steps, num_steps * pseudo_time_step),
         diffusion=jnp.asarray(diffusion),
         step_kind="euler",

@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.posteriors.base import AbstractVariational, Draw, Estimator
+from langenode.posteriors.base import AbstractVariational, Draw, Estimator, only
 
 
 class Point(AbstractVariational):
-    """The law of no weights at all."""
+    """The distribution of no weights at all."""
 
     has_density: ClassVar[bool] = True
 
@@ -22,13 +22,17 @@ class Point(AbstractVariational):
         """How many weights a sample holds: none."""
         return self.weights.shape[0]
 
-    def draw(self, *, key: PRNGKeyArray) -> Draw:
+    def trained(self) -> Any:
+        """Nothing."""
+        return only(self)
+
+    def make_draw(self, density: "Point", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """The empty vector, at no cost."""
-        del key
+        del density, key, diffusion
         zero = jnp.zeros((), self.weights.dtype)
         return Draw(self.weights, zero, zero, zero)
 
 
 def point(dtype: Any) -> Point:
-    """The law of no weights, in a precision."""
+    """Return the distribution of no weights, in a precision."""
     return Point(weights=jnp.zeros(0, dtype))

@@ -9,9 +9,9 @@ from langenode._types import PRNGKeyArray
 from langenode.config import TrainingConfig
 from langenode.data import has_replicates
 from langenode.fitting.build import Prepared
-from langenode.inference.algorithm1 import TrainState
 from langenode.inference.predictions import predict
 from langenode.inference.problem import Problem
+from langenode.inference.training import TrainState
 from langenode.scores import metrics
 from langenode.storage import tables
 from langenode.storage.folder import RunFolder

@@ -1,0 +1,170 @@
+"""What the data ask for: their mini-batches, how the model is run on them, the loss and the validation score.
+
+`posterior` and `tempered` look at trajectories, each from its own start and with its noise; `population` looks at the
+members of each condition, and lets samples start where a random member did.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode._types import Array, Float, Int, PRNGKeyArray
+from langenode.data import Batch, Cases, Dataset
+from langenode.inference.algorithm1 import Objective, Outputs, Sample, Terms, negative_elbo, regularised_distance
+from langenode.inference.likelihood import Likelihood
+from langenode.inference.population import Observed, distance, energy_score, observe
+from langenode.inference.problem import Problem, draw_members, respond
+from langenode.inference.targets import Population, Posterior, Tempered
+from langenode.posteriors import cast
+
+
+class LikelihoodObjective(Objective):
+    """The bound of `posterior` and `tempered`: every trajectory from its own start, with its noise."""
+
+    target: Posterior | Tempered
+    batch: Batch
+    likelihood: Likelihood
+    weight: float = eqx.field(static=True, default=1.0)
+
+    def pick(
+        self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None
+    ) -> "LikelihoodObjective":
+        """A random mini-batch, weighted so that its log-likelihood estimates the whole data's."""
+        del num_conditions  # trajectories are drawn whatever their condition
+        num = self.batch.times.shape[0]
+        if num_trajectories is None or num_trajectories >= num:
+            return self
+        index = _choose(key, num, num_trajectories)
+        batch = jax.tree.map(lambda leaf: leaf[index], self.batch)
+        return LikelihoodObjective(self.target, batch, self.likelihood.select(index), num / num_trajectories)
+
+    def run(self, model: Any, *, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
+        """The outputs for every trajectory of the batch, from its own start."""
+        del key_start, key_noise
+        return Outputs(jax.vmap(model)(self.batch.times, self.batch.inputs, self.batch.initial))
+
+    def loss(self, problem: Problem, samples: Sample) -> Terms:
+        """The (tempered) -ELBO."""
+        draws = samples.draw
+        log_likelihood = self.log_likelihood(problem, samples).sum(1)
+        log_prior = jax.vmap(problem.prior.log_density)(draws.weights)
+        log_target = self.weight * log_likelihood / self.target.temperature + log_prior - draws.log_reference
+        estimator = problem.variational.estimator
+        return negative_elbo(log_target, draws, estimator=estimator, kl_weight=self.target.kl_weight)
+
+    def score(self, problem: Problem, samples: Sample) -> Float[Array, ""]:
+        """Minus the log predictive density of a trajectory, on average."""
+        density = self.log_likelihood(problem, samples)
+        return -jnp.mean(jax.nn.logsumexp(density, axis=0) - jnp.log(density.shape[0]))
+
+    def log_likelihood(self, problem: Problem, samples: Sample) -> Float[Array, "sample traj"]:
+        """Log density of every trajectory under every sample."""
+        log_noise = None
+        if self.likelihood.sigma is None:
+            weights = samples.draw.weights
+            log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
+        batch = self.batch
+        return self.likelihood.log_density(
+            samples.outputs.predictions, batch.outputs, batch.mask, batch.times, log_noise
+        )
+
+
+class PopulationObjective(Objective):
+    """The distance of `population`: members of conditions, and the starts to draw from."""
+
+    target: Population
+    observed: Observed
+    times: Float[Array, "condition time"]
+    inputs: Float[Array, "condition time in"]
+    initial: Float[Array, "member condition state"] | None
+    everyone: Observed  # starts and their responses come from all members, also in a mini-batch
+
+    def pick(
+        self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None
+    ) -> "PopulationObjective":
+        """Random members and random conditions."""
+        key_members, key_conditions = jax.random.split(key)
+        all_members, all_conditions = self.observed.present.shape
+        members = _choose(key_members, all_members, num_trajectories)
+        conditions = _choose(key_conditions, all_conditions, num_conditions)
+        everyone = self.everyone.select(jnp.arange(all_members), conditions)
+        return PopulationObjective(
+            self.target,
+            self.observed.select(members, conditions),
+            self.times[conditions],
+            self.inputs[conditions],
+            None if self.initial is None else self.initial[:, conditions],
+            everyone,
+        )
+
+    def run(self, model: Any, *, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
+        """The outputs in every condition of the batch, from the start of a random member."""
+        member = draw_members(key_start, self.everyone.present, 1)[0]
+        conditions = jnp.arange(self.times.shape[0])
+        start = None if self.initial is None else self.initial[member, conditions]
+        predictions = respond(model, self.times, self.inputs, start, key_noise)
+        return Outputs(predictions, self.everyone.centre[member, conditions])
+
+    def loss(self, problem: Problem, samples: Sample) -> Terms:
+        """The distance to the data plus the weighted KL."""
+        data = distance(self.target, *samples.outputs, self.observed)
+        if self.target.transition_weight:
+            data = data - self.target.transition_weight * self._transition_log_density(problem.model)
+        return regularised_distance(data, samples.draw, kl_weight=self.target.kl_weight)
+
+    def score(self, problem: Problem, samples: Sample) -> Float[Array, ""]:
+        """The fair energy score of whole trajectories, whatever loss is trained on."""
+        del problem
+        return energy_score(*samples.outputs, self.observed, joint=self.target.joint)
+
+    def _transition_log_density(self, model: Any) -> Float[Array, ""]:
+        """Mean log density of a reading given the one before, over all members and conditions."""
+        observed = self.observed
+        per_condition = jax.vmap(model.transition_log_density)
+        per_member = jax.vmap(lambda y, mask: per_condition(self.times, self.inputs, y, mask))
+        density = per_member(observed.outputs, observed.mask)
+        return jnp.sum(density * observed.present) / jnp.sum(observed.present)
+
+
+def objective(
+    problem: Problem, data: Dataset, dtype: Any, *, explained: float = 0.999, max_components: int = 16
+) -> Objective:
+    """What the problem's target asks of data, which are scaled already."""
+    target = problem.target
+    if not isinstance(target, Population):
+        if problem.likelihood is None:
+            raise ValueError(f"target={target.name!r} needs a likelihood; got none; give sigma or infer it")
+        return LikelihoodObjective(target, data.arrays(dtype), cast(problem.likelihood, dtype))
+    cases, replicates = data.cases(), data.replicates()
+    if target.joint and not replicates.present.all(1).any():
+        raise ValueError(
+            "to compare conditions together some unit must appear in all of them; none does; "
+            "use Population(joint=False), or add the missing trajectories"
+        )
+    centre = mean_responses(problem.model, cases, replicates.initial, replicates.outputs.shape)
+    observed = observe(replicates, centre, max_components=max_components, explained=explained)
+    observed = cast(observed, dtype)
+    initial = None if replicates.initial is None else jnp.asarray(replicates.initial, dtype)
+    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    return PopulationObjective(target, observed, times, inputs, initial, observed)
+
+
+def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """Outputs of one model for every member and condition, from the members' own starts."""
+    dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
+    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    if initial is None:
+        outputs = eqx.filter_jit(lambda m: jax.vmap(m)(times, inputs))(model)
+        return np.broadcast_to(np.asarray(outputs, float), shape)
+    starts = jnp.asarray(initial, dtype)
+    outputs = eqx.filter_jit(lambda m: jax.vmap(lambda start: jax.vmap(m)(times, inputs, start))(starts))(model)
+    return np.asarray(outputs, float)
+
+
+def _choose(key: PRNGKeyArray, num: int, size: int | None) -> Int[Array, " chosen"]:
+    if size is None or size >= num:
+        return jnp.arange(num)
+    return jax.random.choice(key, num, (size,), replace=False)
