@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/ou
 
-.PHONY: install browser demo test test-slow lint format bench clean
+.PHONY: install browser demo docs test test-slow lint format clean
 
 install: $(STAMP)
 
@@ -30,6 +30,10 @@ test: install browser
 
 test-slow: install browser
 	$(BIN)/python -m pytest -m slow
+
+# The reference pages that are made from the code.
+docs: install
+	$(BIN)/python -m langenode.fitting.reference_pages docs/reference
 
 lint: install
 	$(BIN)/ruff check .

@@ -183,7 +183,7 @@ for k, (name, unit) in enumerate(zip(test.output_names, ("mol/L", "(absorbance)"
 
 # %%
 partition, fitted = fit.problem.partition, fit.problem.model
-draws = jnp.asarray(fit.sample(128 if QUICK else 512))
+draws = jnp.asarray(fit.flat_sample(128 if QUICK else 512))
 k_low, k_high = np.quantile(jnp.exp(draws[:, partition.names.index("dynamics.log_k")]), [0.05, 0.95])
 print(f"k at {T_REF:.0f} K: {k_low:.5f} to {k_high:.5f} per minute (90 %); the truth is {K_TRUE}")
 

@@ -8,13 +8,13 @@ import pytest
 
 from langenode.data import Dataset
 from langenode.fitting.solve import importance_diagnostics
+from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
 from langenode.inference.likelihood import given_noise
 from langenode.inference.partition import Partition
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
 from langenode.inference.targets import Posterior
-from langenode.inference.training import FitError
 from langenode.posteriors import Reference, gaussian
 
 KEY, NUM = jax.random.key(0), 4096

@@ -14,6 +14,7 @@ import pytest
 
 from langenode.data import Dataset
 from langenode.inference.algorithm1 import PassOptions, generate, loss_and_gradient
+from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
 from langenode.inference.likelihood import given_noise, inferred_noise
 from langenode.inference.objectives import LikelihoodObjective, objective
@@ -22,7 +23,7 @@ from langenode.inference.predictions import predict
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, draw_members, simulate
 from langenode.inference.targets import Population, Posterior, Tempered
-from langenode.inference.training import FitError, TrainSettings, initial_state, train, trained_numbers
+from langenode.inference.training import TrainSettings, initial_state, train, trained_numbers
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Empirical, Reference, bottleneck, gaussian, langevin
 from langenode.storage import container

@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from langenode.data import Dataset
+from langenode.inference.errors import FitError
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise
 from langenode.inference.partition import Partition
 from langenode.inference.point_fit import fit_mle, fitted_outputs
@@ -123,7 +124,7 @@ def test_a_fit_that_is_not_finite_is_refused():
             return jnp.log(-(self.weight**2)) * inputs[:1]
 
     model = NeuralODE(None, Broken(jnp.ones(1)), num_hidden=0)
-    with pytest.raises(FloatingPointError, match="must stay finite"):
+    with pytest.raises(FitError, match="must stay finite"):
         fit_mle(model, regression_data(), num_adam=2, num_lbfgs=0)
 
 

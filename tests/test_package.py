@@ -17,7 +17,7 @@ def test_every_public_name_loads_and_the_stub_lists_the_same():
 
 def test_importing_the_package_loads_no_heavy_library():
     heavy = ["matplotlib", "xarray", "pandas", "scipy.stats", "dcor", "scoringrules", "blackjax", "numpyro", "diffrax"]
-    code = "import sys, langenode; langenode.train; langenode.Dataset; langenode.langevin; "
+    code = "import sys, langenode; langenode.inference.train; langenode.Dataset; langenode.posteriors.langevin; "
     code += f"print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

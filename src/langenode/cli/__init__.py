@@ -78,11 +78,11 @@ def _exit_code(error: Exception) -> int | None:
         return EXIT_INPUT
     from langenode.config import ConfigError
     from langenode.data import DataError
-    from langenode.inference.training import FitError
+    from langenode.inference.errors import FitError
     from langenode.storage.container import FitFileError
     from langenode.storage.folder import RunFolderError
 
-    if isinstance(error, FitError | FloatingPointError):
+    if isinstance(error, FitError):
         return EXIT_FIT
     is_input = isinstance(error, ConfigError | DataError | FitFileError | RunFolderError)
     is_disk = isinstance(error, OSError) and error.errno in DISK_ERRORS

@@ -46,6 +46,12 @@ def print_summary(summary: Mapping[str, Any], path: Path) -> None:
     _print_table("What `langenode fit` would choose", ("option", "chosen", "why"), choices)
 
 
+def print_methods_known(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the registry of methods."""
+    cells = [(row["name"], row["kind"], ", ".join(row["targets"]), row["summary"]) for row in rows]
+    _print_table("Methods", ("method", "kind", "targets, the default first", "what it is"), cells)
+
+
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Print what had been understood of a file before it was refused."""
     rows = [(key.replace("_", " "), _short(value)) for key, value in facts.items() if value not in (None, {}, [])]

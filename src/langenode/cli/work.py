@@ -316,6 +316,27 @@ def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_
     print(f"Next: langenode fit {data} --out runs/{data.resolve().stem}")
 
 
+def list_methods(*, as_json: bool) -> None:
+    """The registry of methods, for people or as JSON."""
+    from langenode.cli import screen
+    from langenode.fitting.methods import methods
+
+    rows = [
+        {
+            "name": method.name,
+            "kind": method.kind,
+            "targets": list(method.targets),
+            "summary": method.summary,
+            "options": [f"{method.name}.{key}" for key in method.options.model_fields],
+        }
+        for method in methods().values()
+    ]
+    if as_json:
+        _print_json(rows)
+    else:
+        screen.print_methods_known(rows)
+
+
 # What is said
 
 

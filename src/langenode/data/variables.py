@@ -101,7 +101,7 @@ def _guess(
             "name them with --outputs"
         )
     used = {name for _, name in columns.named()}
-    whys = dict.fromkeys(("input", "setting", "output"), "not among the named ones")
+    whys: dict[str, str] = dict.fromkeys(("input", "setting", "output"), "not among the named ones")
     left_out = {name: whys.get(kind, kind) for name, kind in kinds.items() if name not in used and kind != "mask"}
     return columns, {part: reasons[part] for part in Columns._fields}, left_out
 

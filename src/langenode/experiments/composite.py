@@ -29,24 +29,43 @@ class CompositeData(Section):
     """Microstructures, loadings and the matrix; strains are logarithmic, moduli in MPa, times in s."""
 
     num_replicas: int = Field(default=32, ge=2, le=NUM_NUMBERED)
+    """microstructures (the paper's replicas)"""
     num_walks: int = Field(default=88, ge=3)
+    """loadings that are random walks"""
     num_tensions: int = Field(default=12, ge=0, le=18)
+    """loadings in uniaxial tension and compression"""
     num_steps: Count = 50
+    """time steps per loading"""
     time_step: Positive = 1.0
+    """time step, in s"""
     amplitude: Positive = 0.02
+    """amplitude of the logarithmic strain"""
     isochoric: bool = True
+    """loadings preserve the volume"""
     valid_fraction: float = Field(default=0.15, gt=0, lt=0.5)
+    """fraction of the loadings held out for validation"""
     test_fraction: float = Field(default=0.15, gt=0, lt=0.5)
+    """fraction of the loadings held out for the test"""
     num_spheres: Count = 4
+    """glass spheres per microstructure"""
     volume_fraction: float = Field(default=0.2, gt=0, lt=0.5)
+    """volume fraction of glass"""
     resolution: int = Field(default=12, ge=2)
+    """voxels per edge of the cell"""
     gap: float = Field(default=0.3, ge=0)
+    """smallest gap between spheres, as a fraction of their radius"""
     instantaneous: Positive = 0.362
+    """instantaneous shear modulus of the matrix, in MPa"""
     equilibrium: Positive = 0.084
+    """equilibrium shear modulus of the matrix, in MPa"""
     shortest: Positive = 1e-6
+    """shortest relaxation time, in s"""
     longest: Positive = 3160.0
+    """longest relaxation time, in s"""
     num_times: Count = 20
+    """terms of the Prony series"""
     prony_weights: tuple[float, ...] | None = None
+    """weights of the Prony series; none for equal ones"""
 
     @pydantic.model_validator(mode="after")
     def _is_a_material(self) -> "CompositeData":

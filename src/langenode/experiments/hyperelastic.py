@@ -37,12 +37,14 @@ class HyperelasticModel(ModelConfig):
     """The potential's hidden layers; `convex` makes it convex in the invariants."""
 
     convex: bool = False
+    """make the potential convex in the invariants"""
 
 
 class HyperelasticData(CompositeData):
     """Loadings much faster than the relaxation of the matrix."""
 
     time_step: Positive = 1e-9
+    """time step, in s: far below the shortest relaxation time"""
 
 
 class HyperelasticConfig(CompositeConfig):

@@ -25,12 +25,19 @@ class OUData(Section):
     """The generator; validation and test sets are new draws from the same distribution."""
 
     num_trajectories: int = Field(default=1024, ge=2)
+    """training trajectories"""
     num_validation: Count = 256
+    """validation trajectories"""
     num_test: int = Field(default=1024, ge=2)
+    """test trajectories"""
     num_times: int = Field(default=100, ge=2)
+    """times per trajectory, equally spaced in [0, 1]"""
     rate_std: float = Field(default=0.8, ge=0)
+    """standard deviation of the rate W between trajectories"""
     level_std: float = Field(default=0.1, ge=0)
+    """standard deviation of the level between trajectories"""
     noise: float = Field(default=0.0, ge=0)
+    """standard deviation of the observation noise"""
 
 
 class OUConfig(Config):

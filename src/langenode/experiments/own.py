@@ -42,15 +42,25 @@ class OwnData(Section):
     """
 
     path: str = ""
+    """the file"""
     trajectory: str | None = None
+    """column that distinguishes trajectories"""
     time: str | None = None
+    """column of the time"""
     inputs: tuple[str, ...] | None = None
+    """columns that drive the process"""
     outputs: tuple[str, ...] | None = None
+    """columns to predict"""
     initial: tuple[str, ...] | None = None
+    """columns of a known start"""
     condition: str | None = None
+    """column that says which trajectories are replicates"""
     unit: str | None = None
+    """column of the specimen"""
     separate: bool = False
+    """every trajectory is a condition of its own, predicted from its own start"""
     split: tuple[Fraction, Fraction, Fraction] = (0.6, 0.2, 0.2)
+    """fractions for training, validation and test, by trajectory or condition"""
 
 
 class OwnModel(ModelConfig):
@@ -60,12 +70,19 @@ class OwnModel(ModelConfig):
     """
 
     kind: Literal["auto", "state", "hidden", "observation"] = "auto"
+    """state (the outputs are the state), hidden (with hidden state), observation (a read-out); auto tries all three"""
     num_hidden: Count = 2
+    """hidden components of the kinds hidden and observation"""
     layers: tuple[Count, ...] = (16,)
+    """widths of the hidden layers of each network"""
     largest_step: Annotated[float, Field(gt=0)] | None = LARGEST_STEP
+    """intervals longer than this, in scaled time, are subdivided"""
     num_inputs: int = Field(default=0, ge=0)
+    """filled in from the data"""
     num_outputs: Count = 1
+    """filled in from the data"""
     num_known: int = Field(default=1, ge=0)
+    """known numbers of a trajectory's start, filled in from the data"""
 
 
 class OwnConfig(Config):

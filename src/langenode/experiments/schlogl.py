@@ -34,18 +34,26 @@ class SchloglData(Section):
     """The generator; validation and test sets are further simulations."""
 
     num_trajectories: int = Field(default=1024, ge=2)
+    """training trajectories"""
     num_validation: Count = 256
+    """validation trajectories"""
     num_test: int = Field(default=1024, ge=2)
+    """test trajectories"""
     num_times: int = Field(default=101, ge=2)
+    """times per trajectory, equally spaced"""
     end_time: float = Field(default=10.0, gt=0)
+    """last time"""
     num_start: Count = 250
+    """molecules at the start"""
 
 
 class SchloglModel(ModelConfig):
     """The right-hand side, and with `noise` the layers of its diffusion."""
 
     noise: bool = False
+    """a neural SDE: process noise in place of stochastic weights"""
     diffusion_layers: tuple[Count, ...] = (16,)
+    """widths of the hidden layers of the diffusion, with noise"""
 
 
 class SchloglConfig(Config):

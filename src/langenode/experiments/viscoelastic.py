@@ -33,11 +33,17 @@ class ViscoelasticModel(ModelConfig):
     """
 
     law: Literal["tensor", "paper"] = "tensor"
+    """tensor internal variables, or the paper's scalar ones"""
     num_branches: Count = 4
+    """tensor internal variables of the tensor law"""
     correction: Literal["auto", "no", "neural"] = "auto"
+    """neural correction of the tensor law: auto tries it and keeps it where validation improves"""
     correction_layers: tuple[Count, ...] = (8,)
+    """widths of the hidden layers of the correction"""
     num_internal: Count = 6
+    """scalar internal variables of the paper's law"""
     rate_potential: bool = False
+    """the paper's 16-input potential, which also sees the rates"""
 
 
 class ViscoelasticConfig(CompositeConfig):
@@ -45,6 +51,7 @@ class ViscoelasticConfig(CompositeConfig):
 
     experiment: str = "viscoelastic"
     stochastic: Literal["all", "last_layer", "structure"] = "structure"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """which weights are uncertain; structure: the structural factor of the tensor law"""
     model: ViscoelasticModel = ViscoelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
     @pydantic.model_validator(mode="after")

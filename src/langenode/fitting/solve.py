@@ -26,10 +26,11 @@ from langenode.fitting import build, methods
 from langenode.fitting.build import PointChoice, Prepared, Streams
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.inference.density import whiten
+from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
 from langenode.inference.partition import Where
 from langenode.inference.problem import Problem, linearised
-from langenode.inference.training import FitError, FitResult, TrainState, initial_state, train
+from langenode.inference.training import FitResult, TrainState, initial_state, train
 from langenode.posteriors import Empirical
 from langenode.scores import metrics
 from langenode.storage import container

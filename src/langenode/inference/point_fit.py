@@ -11,6 +11,7 @@ import numpy as np
 
 from langenode._types import Array
 from langenode.data import Dataset
+from langenode.inference.errors import FitError
 from langenode.models import has_own_noise
 
 # A transition is learned from each interval, so that this many trajectories are plenty.
@@ -58,7 +59,7 @@ def fit_mle(
     if len(more) and np.isfinite(float(loss(refined))) and float(loss(refined)) <= float(loss(params)):
         params, losses = refined, np.concatenate([losses, more])
     if not np.isfinite(float(loss(params))):
-        raise FloatingPointError(
+        raise FitError(
             "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
             "or lower mle.learning_rate"
         )

@@ -16,13 +16,10 @@ import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.inference.algorithm1 import Objective, PassOptions, generate, loss_and_gradient
+from langenode.inference.errors import FitError
 from langenode.inference.problem import Problem
 
 Rate = float | Callable[[Any], Any]
-
-
-class FitError(RuntimeError):
-    """The fit failed: training left the finite numbers, or the target and the sampler do not go together."""
 
 
 class TrainSettings(NamedTuple):
