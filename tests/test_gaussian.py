@@ -35,17 +35,6 @@ def test_reference_is_the_affine_map_it_says(rank):
     np.testing.assert_allclose(reference.log_det, np.linalg.slogdet(root)[1], rtol=1e-8)
 
 
-def test_reference_from_a_covariance_has_it():
-    root = np.random.default_rng(0).normal(size=(DIM, DIM))
-    covariance = root @ root.T + 0.01 * np.eye(DIM)
-    reference = Reference.from_covariance(jnp.arange(3.0), jnp.asarray(covariance))
-    dense = problems.dense_root(reference)
-    np.testing.assert_allclose(dense @ dense.T, covariance, rtol=1e-8)
-    np.testing.assert_array_equal(reference.mean, np.arange(3.0))
-    z = jnp.array([0.3, -1.0, 2.0])
-    np.testing.assert_allclose(reference.to_standard(reference.to_weights(z)), z, rtol=1e-8)
-
-
 # --- the distribution
 
 

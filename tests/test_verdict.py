@@ -55,3 +55,9 @@ def test_what_was_not_measured_is_not_judged():
 
 def test_k_hat_says_nothing_where_the_weights_are_equal():
     assert len(changed(posterior={"relative_ess": 0.99, "k_hat": 0.9})["checks"]) == 5
+
+
+@pytest.mark.parametrize(("is_checked", "level"), [(True, "trust"), (False, "caution")])
+def test_a_method_without_diagnostics_gets_a_reservation_whatever_its_words(is_checked, level):
+    draws = {"method": "own", "is_trusted": True, "reason": "not checked by others", "is_checked": is_checked}
+    assert judge({"posterior": draws})["level"] == level

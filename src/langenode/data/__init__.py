@@ -7,7 +7,7 @@ Belongs here: data sets, reading a user's files, guessing columns, scaling. Does
 a run writes for itself (`storage`).
 """
 
-from langenode.data.checks import DataError
+from langenode.data.checks import DataError, StatedColumnsError
 from langenode.data.columns import Columns, Guess, guess_columns
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
@@ -32,6 +32,7 @@ __all__ = [
     "Refined",
     "Replicates",
     "Scaling",
+    "StatedColumnsError",
     "Table",
     "check_fittable",
     "from_first_complete_row",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from langenode.data.checks import DataError
+from langenode.data.checks import DataError, StatedColumnsError
 from langenode.data.columns import Columns
 from langenode.data.dataset import Dataset
 from langenode.data.reading import Reading
@@ -119,7 +119,9 @@ def _pack(data: Dataset) -> tuple[dict[str, np.ndarray], str]:
 def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns) -> Dataset:
     """The inverse of `_pack`, for arrays in the types of any format."""
     if any(part is not None for part in columns):
-        raise DataError("a file written by Langenode already states its columns; columns were named; name none")
+        raise StatedColumnsError(
+            "a file written by Langenode already states its columns; columns were named; name none"
+        )
     header = json.loads(header_text)
     if header["format"] != _FORMAT:
         raise DataError(f"the file's format must be {_FORMAT}; found {header['format']}; update langenode")

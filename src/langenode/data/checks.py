@@ -19,6 +19,10 @@ class DataError(ValueError):
         self.facts = dict(facts or {})
 
 
+class StatedColumnsError(DataError):
+    """Columns were named for a file that states its own."""
+
+
 def listed(names: Sequence[str], limit: int = 20) -> str:
     """List names for a message; those beyond `limit` are only counted."""
     shown = ", ".join(repr(str(name)[:60]) for name in names[:limit])

@@ -73,7 +73,7 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
         content = _content(path)
         return reader(content, columns, outputs_may_be_absent=outputs_may_be_absent)
     except DataError as error:
-        raise error if str(path) in str(error) else DataError(f"{path}: {error}", error.facts) from error
+        raise error if str(path) in str(error) else type(error)(f"{path}: {error}", error.facts) from error
     except Exception as error:  # Libraries may raise almost anything on a damaged file.
         raise DataError(
             f"{path} must be a whole {path.suffix} file; reading it failed with {type(error).__name__}: "

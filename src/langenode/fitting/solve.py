@@ -240,7 +240,7 @@ def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray)
         assert sampled.centre is not None
         found = linearised(found, problem.prior.to_weights(sampled.centre))
     record |= {"method": method.name, "num_draws": len(weights), **sampled.diagnostics}
-    record |= {"is_trusted": sampled.trust.is_trusted, "reason": sampled.trust.reason}
+    record |= sampled.trust._asdict()
     return found, record | {"reference_rank": method.reference_rank}
 
 

@@ -121,16 +121,6 @@ class Reference(eqx.Module):
     scale: Float[Array, " dim"]
     factor: Float[Array, "dim rank"] | None = None
 
-    @classmethod
-    def from_covariance(cls, mean: Float[Array, " dim"], covariance: Float[Array, "dim dim"]) -> "Reference":
-        """The reference with a given full covariance: L is its symmetric root, written as `s (I + F F^T)`."""
-        values, vectors = jnp.linalg.eigh(covariance)
-        # A singular covariance (rounding, or a weight without effect) gets the smallest spread that can be inverted.
-        roots = jnp.sqrt(jnp.maximum(values, jnp.finfo(values.dtype).eps * values[-1]))
-        smallest = roots[0]
-        factor = vectors * jnp.sqrt(jnp.maximum(roots / smallest - 1.0, 0.0))
-        return cls(mean, jnp.full_like(mean, smallest), factor)
-
     def to_weights(self, z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The weights at the standardised point `z`."""
         if self.factor is not None:

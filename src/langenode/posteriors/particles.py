@@ -16,10 +16,11 @@ LARGEST_EVIDENCE_ERROR = 0.3
 
 
 class Trust(NamedTuple):
-    """Whether the draws may stand for the posterior, and why."""
+    """Whether the draws may stand for the posterior, and why; unchecked where the method has no diagnostic."""
 
     is_trusted: bool
     reason: str
+    is_checked: bool = True
 
 
 class Summary(NamedTuple):

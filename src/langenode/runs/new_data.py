@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from langenode.data import Columns, DataError, Dataset, Reading, read_data
+from langenode.data import Columns, Dataset, Reading, StatedColumnsError, read_data
 from langenode.fitting.facade import Fit, load_fit
 from langenode.storage.bands import LEVELS, bands_csv
 from langenode.storage.folder import RunFolderError, write_together
@@ -51,9 +51,7 @@ def _read(fit: Fit, path: Path, columns: Mapping[str, Any]) -> Reading:
         named |= {} if path.suffix.lower() in (".nc", ".npz") else names
     try:
         return read_data(path, Columns(**named), outputs_may_be_absent=True)
-    except DataError as error:
-        if "name none" not in str(error):
-            raise
+    except StatedColumnsError:
         return read_data(path, outputs_may_be_absent=True)  # a file of ours says itself what its columns are
 
 

@@ -107,7 +107,7 @@ def describe_r_hat(found: Mapping[str, Any]) -> str:
 
 def unchecked(method: str) -> Trust:
     """The verdict of a method that has no diagnostic: not known to have failed."""
-    return Trust(True, f"not checked: {method} has no diagnostic of its own")
+    return Trust(True, f"not checked: {method} has no diagnostic of its own", is_checked=False)
 
 
 def finish(

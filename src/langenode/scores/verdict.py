@@ -121,7 +121,7 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
 
 def _draws(found: Mapping[str, Any]) -> Check:
     """Check a method by its own diagnostics. One that has none never gets more than a reservation."""
-    method, is_checked = found["method"], not found["reason"].startswith("not checked")
+    method, is_checked = found["method"], found.get("is_checked", True)
     passed = (True if is_checked else None) if found["is_trusted"] else False
     says = f"The draws of {method} pass the method's own diagnostics." if passed else ""
     if passed is False:
