@@ -1,6 +1,6 @@
 """The sorting network against XLA's sort, with its gradient: the ratio of medians over alternating runs.
 
-python benchmarks/sorting_speed.py --replicas 256 --cells 600
+python benchmarks/sorting_speed.py --samples 256 --cells 600
 """
 
 import argparse
@@ -16,12 +16,12 @@ from langenode.inference.sorting import sort_rows
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replicas", type=int, default=256)
+    parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--cells", type=int, default=600, help="of an update: times, components and loadings")
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
-    values = jax.random.normal(jax.random.key(0), (options.replicas, options.cells))
-    target = jnp.linspace(-2.0, 2.0, options.replicas)[:, None]
+    values = jax.random.normal(jax.random.key(0), (options.samples, options.cells))
+    target = jnp.linspace(-2.0, 2.0, options.samples)[:, None]
 
     def gradient(sort: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
         return jax.jit(jax.grad(lambda v: jnp.mean((sort(v) - target) ** 2)))

@@ -4,6 +4,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
+pytest.register_assert_rewrite("commands", "datasets", "pages", "problems", "small_fits")
 jax.config.update("jax_enable_x64", True)
 # Most of the suite's time is compilation of programs that run once, so XLA's optimisations are left out.
 jax.config.update("jax_disable_most_optimizations", True)
@@ -15,3 +16,18 @@ def programs_of_a_file_are_dropped():
     """A process may hold so many compiled programs (each maps memory) until the compiler crashes: drop a file's."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium, as the report's readers have it; without network."""
+    from playwright.sync_api import sync_playwright
+
+    from pages import ARGUMENTS, find_chromium
+
+    profile = tmp_path_factory.mktemp("profile")
+    path = find_chromium()
+    with sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(str(profile), executable_path=path, args=ARGUMENTS)
+        yield context
+        context.close()

@@ -12,7 +12,12 @@ import scipy.stats
 from jax.flatten_util import ravel_pytree
 
 from langenode.inference.algorithm1 import negative_elbo
-from langenode.posteriors import Draw, Gaussian, Reference
+from langenode.inference.partition import Partition
+from langenode.inference.priors import GaussianPrior
+from langenode.inference.problem import Problem
+from langenode.inference.targets import Posterior
+from langenode.models import Heun, NeuralODE
+from langenode.posteriors import Draw, Empirical, Gaussian, Reference
 
 # Most tests spend their time compiling what runs once: let the compiler try less hard.
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 0}
@@ -224,3 +229,28 @@ def assert_evidence(log_weights, problem, *, precision):
 def fitted_order(step_sizes, errors):
     """Slope of log error over log step size."""
     return np.polyfit(np.log(step_sizes), np.log(errors), 1)[0]
+
+
+def random_strain(seed, size=0.3):
+    values = size * jax.random.normal(jax.random.key(seed), (3, 3), float)
+    return 0.5 * (values + values.T)
+
+
+def rotation(seed):
+    orthogonal, _ = jnp.linalg.qr(jax.random.normal(jax.random.key(seed), (3, 3), float))
+    return orthogonal * jnp.sign(jnp.linalg.det(orthogonal))
+
+
+class Decay(eqx.Module):
+    rate: jax.Array
+
+    def __call__(self, hidden, inputs):
+        return -self.rate * hidden + inputs.sum()
+
+
+def problem_of(rates, *, log_noise=None, likelihood=None, target=None):
+    model = NeuralODE(Decay(jnp.asarray([rates[0]])), num_hidden=1, solver=Heun(), log_noise=log_noise)
+    partition = Partition.of(model, lambda m: m.dynamics)
+    draws = Empirical(jnp.asarray(rates)[:, None])
+    prior = GaussianPrior(jnp.zeros(1), jnp.ones(1))
+    return Problem(model, partition, prior, likelihood, target or Posterior(), draws)

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from commands import OWN, compiled_once
 from langenode import cli
 from langenode.data import load_data, save_data
 from langenode.experiments import own
@@ -17,7 +18,6 @@ from langenode.fitting import build, fit_file
 from langenode.fitting.choose import configure
 from langenode.storage import container
 from langenode.storage.folder import RunFolder
-from test_commands import OWN, compiled_once
 
 HEADER = "run,t,force,x,v"
 

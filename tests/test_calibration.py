@@ -13,7 +13,7 @@ from langenode.inference.calibration import LIMITS, noise_factor
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.predictions import Rule, observable, predict
 from langenode.scores.metrics import coverage
-from test_predictive import problem_of
+from problems import problem_of
 
 KEY = jax.random.key(5)
 

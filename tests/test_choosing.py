@@ -16,7 +16,7 @@ from langenode.fitting.choose import MOST_GUIDED, configure, num_stochastic
 from langenode.fitting.plan import plan_model
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Sampled, Trust
-from test_methods import configured, fitted
+from small_fits import configured, fitted
 
 CASES = [
     ("ou", {}, "langevin", "all"),

@@ -123,7 +123,9 @@ def test_another_composite_is_computed(monkeypatch):
         return isotropic()
 
     monkeypatch.setattr(library, "composite_stiffness", stiffness)
-    layer = {"data": {"num_spheres": 2, "resolution": 5, "volume_fraction": 0.1, "num_replicas": 3, "num_walks": 4}}
+    layer = {
+        "data": {"num_spheres": 2, "resolution": 5, "volume_fraction": 0.1, "num_microstructures": 3, "num_walks": 4}
+    }
     splits = experiment.simulate(configure("hyperelastic", [layer]), KEY)
     assert asked == [(2, 5)] * 3 and splits.train.num_units == 3
 

@@ -275,9 +275,9 @@ def run(monkeypatch, *arguments):
 
 def test_the_command_writes_a_file_that_reads_back(tmp_path, monkeypatch, capsys):
     path = tmp_path / "small.csv"
-    run(monkeypatch, "--replicas", 2, "--spheres", 1, "--fraction", 0.1, "--resolution", 4, "--out", path)
+    run(monkeypatch, "--microstructures", 2, "--spheres", 1, "--fraction", 0.1, "--resolution", 4, "--out", path)
     assert "2 microstructures" in capsys.readouterr().out
-    assert "--replicas 2 --spheres 1 --fraction 0.1 --resolution 4 --gap 0.3" in path.read_text()
+    assert "--microstructures 2 --spheres 1 --fraction 0.1 --resolution 4 --gap 0.3" in path.read_text()
     expected = compute_stiffnesses(CompositeGeometry(1, 0.1, 4), [0, 1])
     for number, found in read_stiffnesses(path).items():
         np.testing.assert_allclose(found.at(0.2), expected[number].at(0.2), rtol=1e-8, atol=1e-6)
@@ -286,10 +286,10 @@ def test_the_command_writes_a_file_that_reads_back(tmp_path, monkeypatch, capsys
         read_stiffnesses(path)
 
 
-@pytest.mark.parametrize("bad", [["--replicas", 0], ["--fraction", 0.9], ["--out", "/nowhere/at/all.csv"]])
+@pytest.mark.parametrize("bad", [["--microstructures", 0], ["--fraction", 0.9], ["--out", "/nowhere/at/all.csv"]])
 def test_a_command_that_cannot_work_stops_with_one_line(bad, tmp_path, monkeypatch, capsys):
     path = tmp_path / "none.csv"
     with pytest.raises(SystemExit, match="2"):
-        run(monkeypatch, "--replicas", 1, "--out", path, *bad)
+        run(monkeypatch, "--microstructures", 1, "--out", path, *bad)
     assert "; " in capsys.readouterr().err
     assert not path.exists()

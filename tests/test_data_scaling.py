@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from datasets import assert_same, crossed, grid_data, refused
 from langenode.data import DataError, Dataset, Scaling
-from test_data import assert_same, crossed, grid_data, refused
 
 
 @pytest.mark.parametrize("factor", [1e-200, 1e-12, 1.0, 1e12, 1e200])

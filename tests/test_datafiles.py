@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from datasets import assert_same, crossed, grid_data, per_condition, ragged, refused
 from langenode.data import DataError, Dataset, load_data, save_data
-from test_data import assert_same, crossed, grid_data, per_condition, ragged, refused
 
 SUFFIXES = (".nc", ".npz", ".csv")
 

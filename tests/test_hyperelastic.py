@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import pytest
 
+from commands import compiled_once, done, options
 from langenode.experiments import hyperelastic
 from langenode.fitting import build, methods
 from langenode.fitting.choose import configure
@@ -15,11 +16,10 @@ from langenode.fitting.methods import Ingredients
 from langenode.inference.partition import Partition
 from langenode.models import num_parameters
 from langenode.posteriors import Reference
-from test_commands import compiled_once, done, options
 
 KEY = jax.random.key(0)
 SMALL = options(
-    "data.num_replicas=8 data.num_walks=6 data.num_tensions=0 data.num_steps=6 mle.num_adam=5 mle.num_lbfgs=5 "
+    "data.num_microstructures=8 data.num_walks=6 data.num_tensions=0 data.num_steps=6 mle.num_adam=5 mle.num_lbfgs=5 "
     "training.num_updates=4 training.num_samples=8 training.block=2 predict.num_samples=64 predict.num_weights=64 "
     "predict.num_w1_draws=2"
 )

@@ -18,7 +18,7 @@ from langenode.models import (
     num_parameters,
     tensor_law,
 )
-from test_mechanics import random_strain, rotation
+from problems import random_strain, rotation
 
 KEY = jax.random.key(0)
 

@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from langenode.models import mechanics
-
-
-def random_strain(seed, size=0.3):
-    values = size * jax.random.normal(jax.random.key(seed), (3, 3), float)
-    return 0.5 * (values + values.T)
-
-
-def rotation(seed):
-    orthogonal, _ = jnp.linalg.qr(jax.random.normal(jax.random.key(seed), (3, 3), float))
-    return orthogonal * jnp.sign(jnp.linalg.det(orthogonal))
+from problems import random_strain, rotation
 
 
 @pytest.mark.parametrize("num", [3, 6])

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from datasets import assert_same, crossed, grid_data, per_condition, ragged, refused
 from langenode.data import (
     Columns,
     DataError,
@@ -20,7 +21,6 @@ from langenode.data import (
     summarise,
     with_observed_start,
 )
-from test_data import assert_same, crossed, grid_data, per_condition, ragged, refused
 
 pa = pytest.importorskip("pyarrow")
 

@@ -1,8 +1,6 @@
 """Predictions on refined grids, and their noise, where the answers are known."""
 
 # pyright: reportArgumentType=false
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 
 from langenode.data import Dataset, Scaling
 from langenode.inference.likelihood import Likelihood, inferred_noise
-from langenode.inference.partition import Partition
 from langenode.inference.predictions import (
     Prediction,
     PredictionKeys,
@@ -20,28 +17,11 @@ from langenode.inference.predictions import (
     predict,
     with_noise,
 )
-from langenode.inference.priors import GaussianPrior
-from langenode.inference.problem import Problem, draw_members
-from langenode.inference.targets import Population, Posterior
-from langenode.models import Heun, NeuralODE
-from langenode.posteriors import Empirical
+from langenode.inference.problem import draw_members
+from langenode.inference.targets import Population
+from problems import problem_of
 
 KEY = jax.random.key(5)
-
-
-class Decay(eqx.Module):
-    rate: jax.Array
-
-    def __call__(self, hidden, inputs):
-        return -self.rate * hidden + inputs.sum()
-
-
-def problem_of(rates, *, log_noise=None, likelihood=None, target=None):
-    model = NeuralODE(Decay(jnp.asarray([rates[0]])), num_hidden=1, solver=Heun(), log_noise=log_noise)
-    partition = Partition.of(model, lambda m: m.dynamics)
-    draws = Empirical(jnp.asarray(rates)[:, None])
-    prior = GaussianPrior(jnp.zeros(1), jnp.ones(1))
-    return Problem(model, partition, prior, likelihood, target or Posterior(), draws)
 
 
 def test_a_largest_step_makes_the_integrator_accurate_at_the_readings_themselves():

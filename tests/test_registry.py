@@ -95,9 +95,9 @@ def test_a_method_in_ten_lines_is_found_everywhere(tmp_path):
     assert "| `toy` | drawn | posterior, tempered | Draws of the prior. | `num` |" in reference_pages.methods_page()
     assert "| `num` | integer | `8` | draws of the prior |" in reference_pages.configuration_page()
     # and the conformance test of methods
-    import test_methods
+    import small_fits
 
-    assert "toy" in {case.values[1] for case in test_methods.cases()}
+    assert "toy" in {case.values[1] for case in small_fits.cases()}
 
 
 @pytest.mark.usefixtures("installed")

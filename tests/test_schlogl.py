@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from commands import compiled_once, done
 from langenode.experiments import modes, schlogl
 from langenode.fitting.choose import configure
 from langenode.models import num_parameters
 from langenode.scores import metrics
 from langenode.simulators.schlogl import SchloglParameters
 from langenode.simulators.schlogl import simulate as simulate_schlogl
-from test_commands import compiled_once, done
 
 KEY = jax.random.key(0)
 SMALL = ["data.num_trajectories=48", "data.num_validation=8", "data.num_test=24", "data.num_times=21"]

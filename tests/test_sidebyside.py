@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from commands import compiled_once, contents, done, langenode, options
 from langenode import plots
 from langenode.config import ConfigError
 from langenode.fitting import methods as registry
@@ -18,8 +19,7 @@ from langenode.reports.comparison import compare_runs
 from langenode.reports.comparison_page import Picture, render_comparison
 from langenode.runs import grid, methods, processes
 from langenode.storage.folder import RunFolder
-from test_commands import compiled_once, contents, done, langenode, options
-from test_report import browser, look, make_run, png  # noqa: F401
+from pages import look, make_run, png
 
 TINY = options(
     "data.num_validation=4 data.num_test=8 data.num_times=20 training.num_updates=5 training.num_samples=4 "
@@ -357,7 +357,7 @@ def test_a_trained_run_that_was_cut_short_counts_its_evaluations(tmp_path):
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_the_page_of_many_methods_shows_well(browser, tmp_path, width):  # noqa: F811
+def test_the_page_of_many_methods_shows_well(browser, tmp_path, width):
     names = [name for name in methods.parse_methods("all") if name != "bottleneck"]
     runs = []
     for seed in (1, 2):

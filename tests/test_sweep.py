@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from commands import compiled_once, contents, done, langenode, options
 from langenode import plots
 from langenode.config import ConfigError, parse_overrides, to_toml
 from langenode.fitting.choose import configure
 from langenode.runs import grid, processes, sweep
-from test_commands import compiled_once, contents, done, langenode, options
 
 TINY = options(
     "method=gaussian-full target=posterior data.num_validation=4 data.num_test=8 data.num_times=8 "

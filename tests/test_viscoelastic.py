@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from commands import compiled_once, done, langenode, options
 from langenode.experiments import viscoelastic
 from langenode.fitting import build, methods
 from langenode.fitting.choose import configure
@@ -18,11 +19,10 @@ from langenode.fitting.methods import Ingredients
 from langenode.inference.partition import Partition
 from langenode.models import num_parameters
 from langenode.posteriors import Reference
-from test_commands import compiled_once, done, langenode, options
 
 KEY = jax.random.key(0)
 SMALL = options(
-    "data.num_replicas=8 data.num_walks=6 data.num_tensions=0 data.num_steps=6 mle.num_adam=5 mle.num_lbfgs=3 "
+    "data.num_microstructures=8 data.num_walks=6 data.num_tensions=0 data.num_steps=6 mle.num_adam=5 mle.num_lbfgs=3 "
     "training.num_updates=4 training.num_samples=8 training.block=2 predict.num_samples=64 predict.num_weights=64 "
     "predict.num_w1_draws=2"
 )
@@ -119,7 +119,7 @@ def test_the_claims_on_held_out_loadings(tmp_path):
         ("viscoelastic", ["--set", "data.prony_weights=[1.0]"], "a weight of at least 0 for each of its 20 times"),
         ("viscoelastic", ["--set", "data.equilibrium=1.0"], "data.equilibrium below data.instantaneous"),
         ("viscoelastic", ["--set", "data.num_spheres=40", "--set", "data.volume_fraction=0.45"], "spheres"),
-        ("hyperelastic", ["--set", "data.num_replicas=500"], "less than or equal to 128"),
+        ("hyperelastic", ["--set", "data.num_microstructures=500"], "less than or equal to 128"),
     ],
 )
 def test_wrong_choices_are_refused_before_any_work(experiment, words, message, tmp_path):

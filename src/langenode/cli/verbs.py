@@ -269,7 +269,7 @@ def compare(
 @app.command(
     epilog="**Examples**: `langenode sweep ou --vary sampler.num_steps=2,4,8,16,32 --seeds 1,2,3` · "
     "`langenode sweep ou --vary training.num_samples=32,64,128 --vary model.layers=[[],[8]] --out runs/samples` "
-    "(a folder a point, sweep.csv, sweep.png)"
+    "(one folder per point, sweep.csv, sweep.png)"
 )
 def sweep(
     experiment: ExperimentArgument,
@@ -290,8 +290,8 @@ def sweep(
 ) -> None:
     """Run a demonstration at every combination of settings, side by side; one table and one figure of all.
 
-    Each point is a run of its own in the folder. A point that fails does not stop the others; the same command goes on
-    with what is missing. The figure has the first setting on its axis and a line for each value of the others.
+    Each point is a run of its own in the folder. A point that fails does not stop the others; the same command
+    runs what is missing. The figure has the first setting on its axis and a line for each value of the others.
     """
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest)
     work.sweep_settings(

@@ -94,7 +94,7 @@ class Experiment(NamedTuple):
     reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the plainest first; the
     best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics`
     adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)`
-    says whether the weights are so few, and their law so plain, that sums over a grid give their posterior.
+    says whether the weights are few enough for sums over a grid to give their posterior.
     `default_target` is what is inferred where the user says nothing; None leaves it to the method.
     """
 

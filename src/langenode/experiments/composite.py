@@ -28,7 +28,7 @@ NUM_PICTURES = 3
 class CompositeData(Section):
     """Microstructures, loadings and the matrix; strains are logarithmic, moduli in MPa, times in s."""
 
-    num_replicas: int = Field(default=32, ge=2, le=NUM_NUMBERED)
+    num_microstructures: int = Field(default=32, ge=2, le=NUM_NUMBERED)
     """microstructures (the paper's replicas)"""
     num_walks: int = Field(default=88, ge=3)
     """loadings that are random walks"""
@@ -96,7 +96,7 @@ def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
     """Simulate every microstructure under every loading; whole loadings are held out."""
     options = config.data
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    numbers = replica_numbers(config, rng)
+    numbers = microstructure_numbers(config, rng)
     loadings = composite.make_loadings(
         num_walks=options.num_walks,
         num_tensions=options.num_tensions,
@@ -113,9 +113,9 @@ def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
     return Splits(*data.split(*fractions, seed=int(rng.integers(2**31))))
 
 
-def replica_numbers(config: CompositeConfig, rng: np.random.Generator) -> list[int]:
+def microstructure_numbers(config: CompositeConfig, rng: np.random.Generator) -> list[int]:
     """Draw the numbers of a seed's microstructures."""
-    return sorted(rng.choice(NUM_NUMBERED, config.data.num_replicas, replace=False).tolist())
+    return sorted(rng.choice(NUM_NUMBERED, config.data.num_microstructures, replace=False).tolist())
 
 
 def _check_spheres(options: CompositeData, numbers: list[int]) -> None:

@@ -152,7 +152,7 @@ def _can_validate(problem: Problem) -> bool:
 
 
 def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> np.ndarray:
-    """By how much predictions' noise must change, an output, where the configuration asks for it; else 1."""
+    """Per-output factor on the predictive noise; 1 unless `noise.calibrate` asks for it."""
     if not config.noise.calibrate or config.target != "posterior" or data.validation is None:
         return np.ones(data.train.num_outputs)
     return noise_factor(

@@ -151,7 +151,7 @@ def _mean_per_time(distances: np.ndarray) -> np.ndarray:
 
 
 def _held_out_scores(results: Results) -> dict[str, Any]:
-    """Scores of the predictive law on test trajectories; both bands where there is a likelihood."""
+    """Scores of the predictive distribution on test trajectories; both bands where there is a likelihood."""
     replicates = results.splits.test.replicates()
     outputs, mask = replicates.outputs, replicates.mask
     found: dict[str, Any] = {

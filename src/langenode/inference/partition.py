@@ -1,8 +1,8 @@
 """Which weights are stochastic: the bridge between a model and a flat weight vector.
 
 Any subset of a model's leaves can be stochastic (paper, section 3: full, last layer, ...). The others stay what they
-are, one copy for all replicas: `combine` is called inside `jax.vmap` over the flat vectors, so a shared leaf is never
-repeated in memory, and a product with a shared matrix is one product for all replicas.
+are, one copy for all samples: `combine` is called inside `jax.vmap` over the flat vectors, so a shared leaf is never
+repeated in memory, and a product with a shared matrix is one product for all samples.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Runs of one demonstration side by side in a folder: what a sweep and a comparison of methods share.
 
 Every point is `langenode run` in a process of its own, started anew, since JAX does not survive a fork. The request is
-stored first; points that are complete are not run again, so what was interrupted, or had points that failed, goes on
+stored first; points that are complete are not run again, so an interrupted grid, or one with failed points, resumes
 where it was.
 """
 

@@ -11,7 +11,7 @@ from langenode.fitting.facade import Fit, load_fit
 from langenode.storage.bands import LEVELS, bands_csv
 from langenode.storage.folder import RunFolderError, write_together
 
-# A picture shows the first so many conditions.
+# Conditions that a picture shows, from the first.
 MOST_PANELS = 4
 
 

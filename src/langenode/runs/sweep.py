@@ -172,7 +172,7 @@ def _table(plan: Plan, rows: Sequence[Row], names: Sequence[str]) -> bytes:
 
 
 def _picture(plan: Plan, rows: Sequence[Row], metric: str) -> bytes:
-    """The metric against the first varied key, a line for each choice of the others, a column a seed."""
+    """The metric against the first varied key, one line per choice of the others, one column per seed."""
     first, *others = plan.request["vary"] or {"seed": None}
     seeds = [0] if first == "seed" else sorted({row.point.seed for row in rows})
     values: list[Any] = []

@@ -1,4 +1,4 @@
-"""Compute a file of stiffnesses: python -m langenode.simulators.composite --replicas 128 --out FILE."""
+"""Compute a file of stiffnesses: python -m langenode.simulators.composite --microstructures 128 --out FILE."""
 
 import argparse
 from pathlib import Path
@@ -13,20 +13,20 @@ def main() -> None:
         prog="python -m langenode.simulators.composite",
         description="Effective stiffness of random microstructures of a composite.",
     )
-    parser.add_argument("--replicas", type=int, default=128, help="number of microstructures, numbered from zero")
+    parser.add_argument("--microstructures", type=int, default=128, help="number of microstructures, numbered from zero")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     parser.add_argument("--spheres", type=int, default=default.num_spheres, help="spheres in the cube")
     parser.add_argument("--fraction", type=float, default=default.volume_fraction, help="volume fraction of glass")
     parser.add_argument("--resolution", type=int, default=default.resolution, help="voxels along an edge")
     parser.add_argument("--gap", type=float, default=default.gap, help="smallest space between spheres, in radii")
     given = parser.parse_args()
-    if given.replicas < 1:
-        parser.error(f"--replicas must be one or more; found {given.replicas}; give the number of microstructures")
+    if given.microstructures < 1:
+        parser.error(f"--microstructures must be one or more; found {given.microstructures}; give the number of microstructures")
     if not given.out.parent.is_dir():
         parser.error(f"--out must be in an existing folder; found {given.out}; make {given.out.parent} first")
     geometry = CompositeGeometry(given.spheres, given.fraction, given.resolution, given.gap)
     try:
-        found = compute_stiffnesses(geometry, range(given.replicas))
+        found = compute_stiffnesses(geometry, range(given.microstructures))
     except ValueError as error:
         parser.error(str(error))
     write_stiffnesses(given.out, geometry, found)

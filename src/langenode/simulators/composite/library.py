@@ -103,7 +103,7 @@ def _settings(geometry: CompositeGeometry, num: int) -> list[str]:
         "fixed + G per_shear, in MPa; Voigt's order 11 22 33 23 13 12, engineering shear strains",
         f"glass: K {GLASS.bulk:.7g}, G {GLASS.shear:.7g} MPa; matrix: K {MATRIX_AT_REST.bulk:g} MPa, "
         f"solved at G {MATRIX_AT_REST.shear:g} and {MATRIX_AT_ONCE.shear:g} MPa",
-        f"made by: python -m langenode.simulators.composite --replicas {num} "
+        f"made by: python -m langenode.simulators.composite --microstructures {num} "
         f"--spheres {geometry.num_spheres} --fraction {geometry.volume_fraction:g} "
         f"--resolution {geometry.resolution} --gap {geometry.gap:g} --out FILE",
     ]

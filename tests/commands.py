@@ -1,0 +1,110 @@
+"""The command in this process, small settings for it, and what it leaves behind."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import numpy as np
+import pandas as pd
+from jax.experimental.compilation_cache import compilation_cache
+
+from langenode.cli import main
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def langenode(*words: str | Path, cwd: Path | None = None) -> Done:
+    """The command in this process: the same road as in a shell, without its four seconds of imports."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.chdir(Path.cwd() if cwd is None else cwd))
+        stack.enter_context(mock.patch.object(sys, "argv", ["langenode", *map(str, words)]))
+        stack.enter_context(mock.patch.object(warnings, "showwarning", warnings.showwarning))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def done(*words: str | Path, cwd: Path | None = None) -> Done:
+    """A command that must succeed."""
+    found = langenode(*words, cwd=cwd)
+    assert found.code == 0, found.err
+    return found
+
+
+def options(text: str) -> list[str]:
+    """Settings as `--set` options."""
+    return [word for setting in text.split() for word in ("--set", setting)]
+
+
+OU = options(
+    "method=gaussian-full target=posterior data.num_validation=4 data.num_test=8 data.num_times=8 "
+    "training.num_updates=40 training.num_samples=8 training.block=10 mle.num_adam=20 mle.num_lbfgs=0 "
+    "predict.num_samples=32 predict.num_weights=64 predict.num_w1_draws=3"
+)
+OWN = options(
+    "method=gaussian-diagonal noise.calibrate=false training.num_updates=20 training.num_samples=8 mle.num_adam=20 "
+    "mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 predict.num_samples=32 "
+    "predict.num_weights=64"
+)
+COMPILE_ONCE = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+
+
+@contextlib.contextmanager
+def compiled_once(folder: Path) -> Iterator[dict[str, str]]:
+    """Keep compiled programs on disk, for later commands and (by the yielded environment) other processes."""
+    settings: dict[str, Any] = {"jax_compilation_cache_dir": str(folder), **COMPILE_ONCE}
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield {
+        **os.environ,
+        **{name.upper(): str(value) for name, value in settings.items()},
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def frame(num: int = 6, steps: int = 6, scale: float = 1.0, seed: int = 0) -> pd.DataFrame:
+    """A driven relaxation: a trajectory has its own force and start."""
+    rng = np.random.default_rng(seed)
+    force = np.sin(0.7 * np.arange(steps) + np.arange(num)[:, None])
+    x = np.empty((num, steps))
+    x[:, 0] = 1.0 + 0.3 * rng.normal(size=num)
+    for j in range(1, steps):
+        x[:, j] = 0.75 * x[:, j - 1] + 0.25 * force[:, j - 1] + 0.02 * rng.normal(size=num)
+    columns = {"id": np.repeat(np.arange(num), steps), "t": np.tile(0.25 * np.arange(steps), num)}
+    return pd.DataFrame({**columns, "force": force.ravel(), "x": scale * x.ravel()})
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes] | None]:
+    """Every entry below a folder, files with their time of change and their bytes."""
+    paths = sorted(folder.rglob("*"))
+    return {str(p): (p.stat().st_mtime_ns, p.read_bytes()) if p.is_file() else None for p in paths}
+
+
+def metrics_of(folder: Path) -> dict[str, Any]:
+    """The metrics of a run, apart from its seconds."""
+    found = json.loads((folder / "metrics.json").read_text())
+    return {key: value for key, value in found.items() if key != "seconds"}
