@@ -20,7 +20,7 @@ from langenode.config import parse_overrides, read_toml
 from langenode.fitting.plan import plan_file
 from langenode.storage.folder import RunFolder
 
-VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check")
+VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check", "methods")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,7 +79,7 @@ def test_the_version():
     [
         ("langenode ", VERBS),
         ("langenode run ", ("ou", "schlogl", "hyperelastic", "viscoelastic")),
-        ("langenode run ou --method gaussian-", ("gaussian-full", "gaussian-diagonal", "gaussian-lowrank")),
+        ("langenode run ou --method gaussian-", ("gaussian-full", "gaussian-lowrank", "gaussian-diagonal")),
         ("langenode fit a.csv --target p", ("posterior", "population")),
         ("langenode fit a.csv --rest ", ("fixed", "refit")),
         ("langenode compare --fo", ("--force",)),

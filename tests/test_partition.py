@@ -266,12 +266,6 @@ def test_prior_density_is_that_of_independent_normals():
     np.testing.assert_allclose(slope, -(weights - mean) / scale**2, rtol=1e-12)
 
 
-def test_prior_is_not_trained():
-    prior = GaussianPrior(jnp.zeros(2), jnp.ones(2))
-    gradient = jax.grad(lambda p: p.log_density(jnp.ones(2)))(prior)
-    np.testing.assert_array_equal(jnp.concatenate([gradient.mean, gradient.scale]), jnp.zeros(4))
-
-
 def test_prior_of_unequal_sizes_is_refused():
     with pytest.raises(Exception, match=r"mean and a scale for each weight|dim"):
         GaussianPrior(jnp.zeros(2), jnp.ones(3))

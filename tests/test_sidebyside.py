@@ -80,7 +80,8 @@ def test_the_table_has_distances_to_the_exact_posterior(real):
 def test_a_failing_method_and_one_that_cannot_serve_are_listed(real):
     folder, found = real
     assert found.code == 3 and "Traceback" not in found.err
-    assert "bottleneck is not run: a bottleneck's weights have no density" in found.err
+    (refused,) = (line for line in found.err.splitlines() if "bottleneck is not run" in line)
+    assert "bottleneck serves population" in refused and "a bottleneck's weights have no density" in refused
     last = found.err.splitlines()[-1]
     assert last.startswith("langenode: every run must be fitted; 1 of 3 failed (gaussian-full-3); ")
     record = json.loads((folder / "comparison.json").read_text())
@@ -220,7 +221,7 @@ def measured(runs):
 
 def test_predictions_are_held_against_a_trusted_sampler(tmp_path):
     weights = np.random.default_rng(0).normal(size=(16, 3))
-    trusted = {"method": "nuts", "is_trusted": True, "reason": "fine"}
+    trusted = {"method": "nuts", "is_trusted": True, "reason": "fine", "reference_rank": 1}
     runs = [
         write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, trusted),
         write_run(tmp_path / "l", "laplace", two_points(1.25, 1.0), weights, {"is_trusted": True, "method": "laplace"}),
@@ -237,10 +238,10 @@ def test_predictions_are_held_against_a_trusted_sampler(tmp_path):
 
 def test_the_order_of_references_and_what_none_is_said_as(tmp_path):
     weights = np.random.default_rng(0).normal(size=(16, 3))
-    record = {"is_trusted": True, "reason": ""}
+    record = {"is_trusted": True, "reason": "", "reference_rank": 1}
     runs = [
         write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, record | {"is_trusted": False}),
-        write_run(tmp_path / "s", "smc", two_points(1.0, 0.25), weights, record | {"method": "smc"}),
+        write_run(tmp_path / "s", "smc", two_points(1.0, 0.25), weights, record | {"method": "smc", "reference_rank": 2}),
         write_run(tmp_path / "m", "map", two_points(1.0, 0.0), weights),
     ]
     found, _ = measured(runs)
@@ -253,12 +254,13 @@ def test_the_order_of_references_and_what_none_is_said_as(tmp_path):
 
 def test_a_fallback_or_another_problem_is_no_reference(tmp_path):
     weights = np.ones((16, 3))
-    replaced = {"is_trusted": True, "method": "smc", "replaced": "guided"}
+    trusted = {"is_trusted": True, "method": "nuts", "reference_rank": 1}
+    replaced = {"is_trusted": True, "method": "smc", "replaced": "guided", "reference_rank": 2}
     runs = [
         write_run(tmp_path / "g", "guided", two_points(1.0, 0.5), weights, replaced),
         write_run(tmp_path / "m", "map", two_points(1.0, 0.0), weights),
     ]
-    other = write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, {"is_trusted": True, "method": "nuts"})
+    other = write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, trusted)
     other.config.write_text(other.config.read_text() + "\n[prior]\nscale = 3.0\n")
     assert {one["to"] for one in measured([*runs, other])[0].values()} == {None}
 
@@ -268,7 +270,7 @@ def test_exact_moments_come_before_draws(tmp_path):
     draws = rng.normal(size=(16, 2))
     exact = {"how": "quadrature", "mean": [0.0, 1.0], "std": [1.0, 2.0], "log_evidence": -3.0}
     shifted = np.stack([[-0.5, 3.0], [1.5, 3.0]] * 8)  # means 0.5 and 3, standard deviations 1 and 0
-    trusted = {"method": "nuts", "is_trusted": True, "log_evidence": -2.5}
+    trusted = {"method": "nuts", "is_trusted": True, "reference_rank": 1, "log_evidence": -2.5}
     runs = [
         write_run(tmp_path / "n", "nuts", two_points(0.0, 1.0), draws, trusted, reference_posterior=exact),
         write_run(tmp_path / "m", "map", two_points(9.0, 1.0), shifted, reference_posterior=exact),

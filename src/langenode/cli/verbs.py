@@ -196,12 +196,6 @@ def predict(
         work.predict_new_data(fit_, data, columns, out, samples=samples, seed=seed, force=force, as_json=json_)
 
 
-@app.command(epilog="**Example**: `langenode methods`, then `langenode run ou --target posterior --method nuts`")
-def methods(json_: Json = False) -> None:
-    """List the methods: what each is, which targets it serves, and its options."""
-    work.list_methods(as_json=json_)
-
-
 @app.command(epilog="**Example**: `langenode evaluate runs/mine`")
 def evaluate(run_: RunArgument, force: Force = False, json_: Json = False, verbose: Verbose = False) -> None:
     """Score a run on its test data: metrics.json and figures. Missing earlier stages are done first."""
@@ -329,3 +323,9 @@ def check(
     """Read a file of your own, say what was understood, and write a starting config.toml with comments."""
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     work.check_data(data, columns, out, force=force, as_json=json_)
+
+
+@app.command(epilog="**Example**: `langenode methods`, then `langenode run ou --target posterior --method nuts`")
+def methods(json_: Json = False) -> None:
+    """List the methods: what each is, which targets it serves, and its options."""
+    work.list_methods(as_json=json_)

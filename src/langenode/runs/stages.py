@@ -185,8 +185,9 @@ class Run:
     def fitted(self) -> Fit:
         """The fit."""
         if self._made.fit is None:
+            header = container.read_header(self.folder.fit)  # first: what is damaged is named before what is missing
             point = self.point()
-            fit = self._read_fit(self.folder.fit, point.config)
+            fit = self._read_fit(self.folder.fit, header, point.config)
             fit = dataclasses.replace(fit, history=tables.read_history(self.folder.history), point_model=point.model)
             self._made = self._made._replace(fit=fit)
         assert self._made.fit is not None
@@ -220,14 +221,14 @@ class Run:
         named = Columns(**{part: plan.names(part, value) for part, value in columns.items()})
         return facade.fit_of(solved, point, data, train=splits.train, validation=splits.validation, columns=named)
 
-    def _read_fit(self, path: Path, config: Any) -> Fit:
-        header = container.read_header(path)
+    def _read_fit(self, path: Path, header: Mapping[str, Any], config: Any) -> Fit:
         return facade.read_fit(path, header, config, build.untrained(self.experiment, config))
 
     def _companions(self, splits: Splits) -> dict[str, Companion]:
         found, options, key = {}, self.config.predict, self.keys.evaluation
         for name, config in self.experiment.companions(self.point().config).items():
-            other = self._read_fit(self.folder.companion(name), config)
+            path = self.folder.companion(name)
+            other = self._read_fit(path, container.read_header(path), config)
             predictions = predict(other.problem, splits.test, options.num_samples, self.fitted().rule, key=key).outputs
             weights = np.asarray(sample_weights(other.problem.posterior, options.num_weights, key=key))
             found[name] = Companion(predictions, weights)
