@@ -146,6 +146,7 @@ def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     assert np.isfinite(az.loo(found).elpd_loo)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of what ArviZ does with pandas and matplotlib
 def test_arviz_compares_methods_on_their_training_data(generic):
     import arviz as az

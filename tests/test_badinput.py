@@ -493,6 +493,7 @@ def test_a_file_that_may_not_grow(refused, tmp_path, fit_bytes):
 # Unusual but valid input
 
 
+@pytest.mark.slow
 def test_outputs_of_any_size_are_fitted(tmp_path, monkeypatch, capsys):
     """Outputs of 1e-12 and of 1e12 are standardised: the bands are finite, and the same up to their units."""
     monkeypatch.chdir(tmp_path)

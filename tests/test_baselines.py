@@ -269,7 +269,7 @@ def test_an_ensemble_finds_both_modes(has_residual):
 # --- one contract
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=[pytest.mark.slow])])
 @pytest.mark.parametrize("method", METHODS)
 def test_contract(method, dtype, problem):
     """With residuals in double, without them (if it can) in single precision: shapes, types, finite, repeatable."""
@@ -298,7 +298,9 @@ def test_a_model_that_breaks_leaves_finite_draws(method):
     assert np.all(np.isfinite(np.asarray(jax.vmap(density.log_posterior)(found.draws))))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(n, marks=[] if n in ("map", "smc") else [pytest.mark.slow]) for n in METHODS]
+)
 def test_a_model_without_any_number_is_an_error(method):
     with pytest.raises(ValueError, match="must be finite somewhere"):
         METHODS[method](MISSING, key=jax.random.key(13), **SMALL[method])

@@ -24,7 +24,7 @@ def test_every_example_is_tested():
     assert sorted(SCORED) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", SCORED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "by_hand" else [pytest.mark.slow]) for n in SCORED])
 def test_example(name, tmp_path):
     settings = {
         "LANGENODE_QUICK": "1",

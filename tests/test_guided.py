@@ -58,7 +58,7 @@ def assert_normal(draws, mean, covariance):
 # --- a linear model: every path has the same weight
 
 
-@pytest.mark.parametrize("num_steps", [1, 7])
+@pytest.mark.parametrize("num_steps", [pytest.param(1, marks=[pytest.mark.slow]), 7])
 def test_a_linear_model_is_exact_at_any_number_of_steps(num_steps):
     problem = problems.linear_gaussian(3, num_data=6, sigma=0.3)
     residual, constant = linear_residual(problem)
@@ -148,7 +148,7 @@ def log_evidence_by_quadrature(log_likelihood, num=1201, limit=7.0):
     return float(jax.nn.logsumexp(values)) + 2.0 * np.log(2.0 * limit / (num - 1)) - np.log(2.0 * np.pi)
 
 
-@pytest.mark.parametrize("log_likelihood", [None, heavy_tailed])
+@pytest.mark.parametrize("log_likelihood", [pytest.param(None, marks=[pytest.mark.slow]), heavy_tailed])
 @pytest.mark.parametrize("resample_below", [0.0, 1.0])
 def test_the_evidence_is_unbiased(resample_below, log_likelihood):
     exact = log_evidence_by_quadrature(log_likelihood or gaussian_log_likelihood)
@@ -300,7 +300,9 @@ def test_the_pilot_takes_the_best_score_less_its_error_or_the_median_where_that_
 
 
 @pytest.mark.parametrize(("num_cells", "dim"), [(3, 2), (2, 3)])
-@pytest.mark.parametrize(("num_paths", "num_steps", "num_iterations"), [(8, 3, 9), (70, 1, 4)])
+@pytest.mark.parametrize(
+    ("num_paths", "num_steps", "num_iterations"), [(8, 3, 9), pytest.param(70, 1, 4, marks=[pytest.mark.slow])]
+)
 def test_the_count_of_model_runs_is_that_of_the_formula(num_cells, dim, num_paths, num_steps, num_iterations):
     """A search of n iterations linearises n + 1 times: for each mode, and twice for the end of each path."""
     matrix = jnp.asarray(np.random.default_rng(0).normal(size=(num_cells, dim)))

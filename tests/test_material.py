@@ -174,7 +174,9 @@ def test_tangent_at_fixed_state_is_symmetric_and_a_difference(name):
     np.testing.assert_allclose(found, difference_of_stress(stress, strain), atol=1e-6 * float(jnp.abs(found).max()))
 
 
-@pytest.mark.parametrize("name", ["anisotropic", "corrected anisotropic", "paper"])
+@pytest.mark.parametrize(
+    "name", ["anisotropic", pytest.param("corrected anisotropic", marks=[pytest.mark.slow]), "paper"]
+)
 def test_algorithmic_tangent_is_the_difference_of_a_whole_step(name):
     law = {**TENSOR_LAWS, "paper": paper_law()}[name]
     before, after, internal = random_strain(8, SMALL), random_strain(9, SMALL), internal_state(law, 30)
@@ -286,7 +288,7 @@ def test_a_step_without_networks_is_exact_in_log_strain():
     np.testing.assert_allclose(run(1), run(64), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["corrected anisotropic", "paper"])
+@pytest.mark.parametrize("name", [pytest.param("corrected anisotropic", marks=[pytest.mark.slow]), "paper"])
 def test_steps_are_of_second_order(name):
     law = {**TENSOR_LAWS, "paper": paper_law()}[name]
     counts = np.array([16, 32, 64, 128])

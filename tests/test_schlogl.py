@@ -99,7 +99,7 @@ CASES = {
 }
 
 
-SLOW = ("langevin", "diagonal", "lowrank")
+SLOW = ("langevin", "diagonal", "lowrank", "paper", "sde")
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CASES])

@@ -89,7 +89,10 @@ def outputs_by_weights(model, inputs, initial):
     return outputs, flat
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = ("adaptive", "internal variables", "tensor law")  # to compile
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in MODELS])
 def test_jacobians_equal_those_of_plain_differentiation(name):
     make, num_inputs, start = MODELS[name]
     inputs = 0.05 * jax.random.normal(KEY, (2, 6, num_inputs))
