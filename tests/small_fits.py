@@ -34,11 +34,15 @@ MODEL = {
 }
 
 
+# One of each kind of method, and what another package adds; each sampler has a contract of its own, too.
+SLOW = ("guided", "pathfinder", "sgld", "svgd", "ensemble", "gaussian-lowrank", "gaussian-diagonal", "paper")
+
+
 def cases():
-    """All pairs; beyond the first experiment, most are for `make test-slow`."""
+    """All pairs; those beyond the first experiment, and of methods that compile long, are for `make test-slow`."""
     for experiment in DATA:
         for method in methods():
-            is_fast = experiment == "ou" and method != "guided"  # whose program takes the longest to compile
+            is_fast = experiment == "ou" and method not in SLOW
             if method != "bottleneck":  # which serves populations only
                 yield pytest.param(experiment, method, marks=[] if is_fast else [pytest.mark.slow])
 

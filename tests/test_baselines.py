@@ -290,7 +290,12 @@ def test_contract(method, dtype, problem):
     assert isinstance(found.trust.is_trusted, bool) and len(found.trust.reason) > 10
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "map"])
+BREAKABLE = [name for name in METHODS if name != "map"]
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(n, marks=[] if n in ("guided", "nuts", "smc") else [pytest.mark.slow]) for n in BREAKABLE]
+)
 def test_a_model_that_breaks_leaves_finite_draws(method):
     density = VALLEYS
     found = METHODS[method](density, key=jax.random.key(12), **SMALL[method])

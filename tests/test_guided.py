@@ -72,7 +72,7 @@ def test_a_linear_model_is_exact_at_any_number_of_steps(num_steps):
     assert result.trust.is_trusted
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [pytest.param("weights", marks=[pytest.mark.slow]), "data"])
 def test_a_hundred_linear_weights_in_both_forms(form):
     problem = problems.linear_gaussian(100, num_data=60, sigma=0.5)
     residual, constant = linear_residual(problem)
@@ -149,7 +149,7 @@ def log_evidence_by_quadrature(log_likelihood, num=1201, limit=7.0):
 
 
 @pytest.mark.parametrize("log_likelihood", [pytest.param(None, marks=[pytest.mark.slow]), heavy_tailed])
-@pytest.mark.parametrize("resample_below", [0.0, 1.0])
+@pytest.mark.parametrize("resample_below", [pytest.param(0.0, marks=[pytest.mark.slow]), 1.0])
 def test_the_evidence_is_unbiased(resample_below, log_likelihood):
     exact = log_evidence_by_quadrature(log_likelihood or gaussian_log_likelihood)
     ratios, errors = [], []

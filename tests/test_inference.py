@@ -83,7 +83,11 @@ def assert_same_gradient(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10 * norm)
 
 
-@pytest.mark.parametrize("name", ["posterior", "tempered", "energy", "energy-missing", "quantile", "log_mean_exp"])
+OBJECTIVES = ["posterior", "tempered", "energy", "energy-missing", "quantile", "log_mean_exp"]
+SLOW = ("tempered", "energy", "log_mean_exp")  # to compile; their neighbours have the same parts
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OBJECTIVES])
 def test_gradient_equals_finite_differences_and_chunked_equals_unchunked(name):
     data = small_data(missing=name.endswith("missing") or name in ("quantile", "posterior"))
     problem, seen = small_problem(TARGETS[name.split("-")[0]], data=data, layers=(3,), where="last_layer")
@@ -100,7 +104,7 @@ def test_gradient_equals_finite_differences_and_chunked_equals_unchunked(name):
     assert_same_gradient(chunked, gradient)
 
 
-@pytest.mark.parametrize("estimator", ["sticking", "log_variance"])
+@pytest.mark.parametrize("estimator", [pytest.param("sticking", marks=[pytest.mark.slow]), "log_variance"])
 def test_chunked_equals_unchunked_for_the_other_estimators(estimator):
     weights = Partition.of(small_model()).flatten(small_model())
     reference = Reference(weights, 0.5 * jnp.ones_like(weights))

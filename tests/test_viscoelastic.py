@@ -84,7 +84,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c != "default" else []) for c in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_every_law_runs_to_its_report(case, tmp_path):
     done("run", "viscoelastic", "--out", "run", *SMALL, *CASES[case], cwd=tmp_path)
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())
