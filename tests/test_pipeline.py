@@ -102,6 +102,7 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
 def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
     """Training sees standardised data; predictions, bands and noise come out in the data's own units."""
     choices = {"seed": 3, "scaling": "standardise", "target": "posterior", "model": {"substeps": 4}}
+    choices |= {"method": "laplace", "laplace": {"num": 64}}
     config = configure("ou", [SMALL, choices])
     run = open_run(tmp_path / "run", config, Reporter(quiet=True), force=False)
     run.simulate()
