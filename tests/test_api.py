@@ -138,12 +138,25 @@ def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     weights = bands["weights"].to_numpy()
     stored = np.concatenate([found["posterior"][n].to_numpy()[0].reshape(40, -1) for n in found["posterior"]], axis=1)
     np.testing.assert_array_equal(stored, weights)
-    # The density of the first scored cell, by hand.
-    scale = fit.noise_factor[0] * np.exp(weights[:, -1]) * fit.scaling.output_scale[0]
+    # The density of the first scored cell, by hand: the factor that calibrates bands is not in the likelihood.
+    scale = np.exp(weights[:, -1]) * fit.scaling.output_scale[0]
     error = (test.outputs[0, 1, 0] - bands["outputs"].to_numpy()[:, 0, 1, 0]) / scale
     expected = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(found["log_likelihood"]["outputs"][0, :, 0], expected, rtol=1e-5)
     assert np.isfinite(az.loo(found).elpd_loo)
+
+
+def test_arviz_log_likelihoods_are_those_of_the_model_as_fitted_whatever_calibrates_its_bands(generic):
+    fit, test = generic
+    known = fit.config.noise.model_copy(update={"in_start": False})
+    fit = dataclasses.replace(fit, config=fit.config.model_copy(update={"noise": known}))
+    wider = dataclasses.replace(fit, noise_factor=2.0 * fit.noise_factor)
+    plain, wide = (one.to_arviz(test, num_samples=40) for one in (fit, wider))
+    np.testing.assert_array_equal(wide["log_likelihood"]["outputs"], plain["log_likelihood"]["outputs"])
+    # Bands keep the factor.
+    model = fit.predict(test, num_samples=40)["outputs"].to_numpy()[:, :, 1:, 0].reshape(40, -1)
+    noise = [one["posterior_predictive"]["outputs"].to_numpy()[0] - model for one in (plain, wide)]
+    np.testing.assert_allclose(noise[1], 2.0 * noise[0], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -163,12 +176,14 @@ def test_arviz_compares_methods_on_their_training_data(generic):
     assert set(table.index) == set(found) and np.isfinite(table["elpd_loo"]).all()
     az.plot_ppc(found["laplace"], num_pp_samples=8)
     plt.close("all")
-    # A draw's log-likelihoods sum up to what the fit's own likelihood says, but for the constant of scaled outputs.
+    # A draw's log-likelihoods sum up to what the fit's own likelihood says, in the data's units.
     density = whiten(other.problem, build.scaled(other.config, other.scaling, other.prepared(fit.train)), float)
     weights = other.flat_sample(64)
     own_values = [float(density.log_likelihood(other.problem.prior.to_standard(w))) for w in jnp.asarray(weights)]
     sums = found["laplace"].log_likelihood["outputs"].sum("outputs_dim_0").to_numpy()[0]
-    np.testing.assert_allclose(np.diff(sums), np.diff(own_values), rtol=1e-3, atol=1e-2)
+    num_cells = found["laplace"].log_likelihood["outputs"].sizes["outputs_dim_0"]
+    expected = np.array(own_values) - num_cells * np.log(other.scaling.output_scale[0])
+    np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-2)
 
 
 # A user's own model

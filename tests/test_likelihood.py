@@ -93,6 +93,20 @@ def test_mixture_with_an_empty_mode_is_the_other_mode(case):
     assert np.all(np.isfinite(slope))
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "inferred"])
+def test_densities_of_readings_add_up_to_that_of_their_trajectory(case, kind):
+    sigma, log_noise = case[-1], np.log([[0.5, 2.0], [0.7, 1.0], [1.5, 0.3]])
+    noise = {**kinds(sigma), "inferred": inferred_noise()}[kind]
+    arrays = (*case[:4], log_noise) if kind == "inferred" else case[:4]
+    cells = np.asarray(eqx.filter_jit(lambda *a: noise.reading_log_densities(*a))(*map(np.asarray, arrays)))
+    assert cells.shape == case[0].shape and np.all(cells[:, ~case[2]] == 0.0)
+    np.testing.assert_allclose(cells.sum((-2, -1)), evaluate(noise, *arrays), rtol=1e-10)
+    # The first reading of a trajectory is given nothing.
+    if kind in ("independent", "correlated"):
+        expected = norm_logpdf(case[1][0, 0, 0], case[0][:, 0, 0, 0], sigma[0, 0, 0, 0])
+        np.testing.assert_allclose(cells[:, 0, 0, 0], expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_densities_integrate_to_one(kind):
     # Every point of a grid over two cells is a trajectory; the trapezoid rule is exact for what decays so fast.

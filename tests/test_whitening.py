@@ -43,6 +43,7 @@ def noises(data):
         "given": given_noise(sigma, data),
         "inferred": inferred_noise(),
         "memory": Likelihood(jnp.asarray(sigma)[None], jnp.ones(1), jnp.asarray(0.3)),
+        "inferred memory": Likelihood(None, jnp.ones(1), jnp.asarray(0.3)),
         "modes": Likelihood(two, jnp.asarray([0.7, 0.3])),
     }
 
@@ -68,7 +69,7 @@ def direct_log_likelihood(problem, data, z):
 
 
 @pytest.mark.parametrize("target", [Posterior(), Tempered(7.0)], ids=["posterior", "tempered"])
-@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "modes"])
+@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "inferred memory", "modes"])
 def test_log_likelihood_is_the_sum_over_trajectories(kind, target):
     data = data_with_replicates()
     problem = problem_of(noises(data)[kind], target)
@@ -88,15 +89,33 @@ def test_residuals_are_the_log_likelihood_of_gaussian_noise(kind):
     np.testing.assert_allclose(constants, constants[0], rtol=1e-10)
 
 
-def test_residuals_of_inferred_noise_have_its_information():
-    """At the point fit the residuals' curvature in the log noise is the expected one, 2 a reading."""
+@pytest.mark.parametrize("kind", ["inferred", "inferred memory"])
+def test_residuals_of_inferred_noise_have_its_information(kind):
+    """At the point fit the residuals' curvature in the log noise is the expected one, 2 per reading."""
     data = data_with_replicates()
-    problem = problem_of(inferred_noise(), Posterior())
+    problem = problem_of(noises(data)[kind], Posterior())
     density = whiten(problem, data, float)
     jacobian = jax.jacfwd(density.residual)(jnp.zeros(problem.partition.dim))
     place = problem.partition.names.index("log_noise[0]")
     information = jnp.sum(jacobian[:, place] ** 2) / problem.prior.scale[place] ** 2
     np.testing.assert_allclose(information, 2.0 * data.mask.sum(), rtol=1e-10)
+
+
+def test_residuals_of_inferred_noise_with_memory_steer_to_the_scale_that_is_likeliest():
+    """Given the other weights of the point fit, the pull vanishes where the likelihood is highest in the log noise."""
+    data = data_with_replicates()
+    problem = problem_of(noises(data)["inferred memory"], Posterior())
+    density = whiten(problem, data, float)
+    place = problem.partition.names.index("log_noise[0]")
+
+    def at(step):
+        return jnp.zeros(density.dim).at[place].set(step / problem.prior.scale[place])
+
+    steps = np.linspace(-2.0, 2.0, 4001)
+    values = jax.jit(jax.vmap(lambda step: density.log_likelihood(at(step))))(steps)
+    best = steps[np.argmax(values)]
+    assert 0 < np.argmax(values) < len(steps) - 1 and abs(best) > 0.01  # not where the point fit has it
+    np.testing.assert_allclose(density.residual(at(best))[-1] / np.sqrt(2.0 * data.mask.sum()), 0.0, atol=1e-3)
 
 
 def test_replicates_are_merged_and_unobserved_cells_left_out():
@@ -109,7 +128,7 @@ def test_replicates_are_merged_and_unobserved_cells_left_out():
     assert residual.shape == (int(term.cases.mask.sum()),)
 
 
-@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "modes"])
+@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "inferred memory", "modes"])
 def test_minibatches_are_unbiased(kind):
     """The mean over all pairs of cases, each as likely, is the whole log-likelihood."""
     data = data_with_replicates(num_starts=NUM)
@@ -137,7 +156,7 @@ def test_weights_are_whitened_by_the_prior():
 
 def test_precision_is_as_asked():
     data = data_with_replicates()
-    for kind in ("given", "inferred", "memory"):
+    for kind in ("given", "inferred", "memory", "inferred memory"):
         density = whiten(problem_of(noises(data)[kind], Posterior()), data, jnp.float32)
         z = jnp.zeros(density.dim, jnp.float32)
         assert density.log_posterior(z).dtype == density.residual(z).dtype == jnp.float32

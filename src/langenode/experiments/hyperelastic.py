@@ -34,10 +34,12 @@ TRAINING: dict[str, dict[str, Any]] = {
 
 
 class HyperelasticModel(ModelConfig):
-    """The potential's hidden layers; `convex` makes it convex in the invariants."""
+    """The potential's hidden layers; `convex` makes it convex in the invariants, `stress_free` without stress at E = 0."""
 
     convex: bool = False
     """make the potential convex in the invariants"""
+    stress_free: bool = False
+    """no stress at zero strain whatever the weights (default but for the paper's method, whose potential may have one)"""
 
 
 class HyperelasticData(CompositeData):
@@ -61,7 +63,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     way = "full" if asked.get("stochastic", "all") == "all" else "refit"
     layers: dict[str, Any] = {
         "scaling": "common",
-        "model": {"layers": (3, 3), "activation": "softplus"},
+        "model": {"layers": (3, 3), "activation": "softplus", "stress_free": method != "paper"},
         "mle": {"num_adam": 300, "num_lbfgs": 500},
         "prior": {"scale": 0.1},
         "population": {"loss": "quantile", "power": 2, "kl_weight": 1e-5},
@@ -86,7 +88,12 @@ def build_model(config: HyperelasticConfig, key: PRNGKeyArray) -> NeuralODE:
     """Build `S = dW(I_1, I_2, I_3)/dE` with a net 3-3-3-1."""
     options = config.model
     potential = hyperelastic_potential(
-        options.layers, options.activation, convex=options.convex, strain_scale=config.data.amplitude, key=key
+        options.layers,
+        options.activation,
+        convex=options.convex,
+        strain_scale=config.data.amplitude,
+        stress_free=options.stress_free,
+        key=key,
     )
     return NeuralODE(None, potential, num_hidden=0)
 

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from langenode._types import Float
 from langenode.data import Dataset
+from langenode.fitting import build
 from langenode.fitting.fit import Fit, by_leaf
+from langenode.inference.readings import reading_log_densities
 
 
 def inference_data(fit: Fit, data: Dataset | None, *, num_samples: int, seed: int | None) -> Any:
@@ -24,19 +28,24 @@ def inference_data(fit: Fit, data: Dataset | None, *, num_samples: int, seed: in
 
 
 def _predictions(fit: Fit, data: Dataset, num_samples: int, seed: int | None) -> dict[str, Any]:
-    prediction, noisy, prepared = fit._predict(data, num_samples, seed)
-    members = prepared.replicates()
+    _, noisy, prepared = fit._predict(data, num_samples, seed)
     # A cell that nobody observed has no place in these groups: they are flat over the observed ones.
-    trajectory, condition, time, out = np.nonzero(members.mask)
-    cells = (slice(None), condition, time, out)
-    observed = members.outputs[trajectory, condition, time, out]
+    trajectory, time, out = np.nonzero(prepared.mask)
     groups: dict[str, Any] = {
-        "posterior_predictive": {"outputs": noisy[cells][None]},
-        "observed_data": {"outputs": observed},
+        "posterior_predictive": {"outputs": noisy[:, prepared.condition[trajectory], time, out][None]},
+        "observed_data": {"outputs": prepared.outputs[trajectory, time, out]},
     }
     if fit.config.target != "population":
-        scale = fit.noise_of(prediction)[:, out]
-        error = (observed - fit.from_known_starts(prepared, num_samples, seed)[cells]) / scale
-        density = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
+        density = _log_likelihoods(fit, prepared, num_samples, seed, is_training=data is fit.train)
         groups["log_likelihood"] = {"outputs": density[None]}
     return groups
+
+
+def _log_likelihoods(
+    fit: Fit, prepared: Dataset, num_samples: int, seed: int | None, *, is_training: bool
+) -> Float[np.ndarray, "sample reading"]:
+    """Those of the model as it was fitted, in the data's own units: the factor that calibrates bands is no part of it."""
+    scaled = build.scaled(fit.config, fit.scaling, prepared)
+    weights = jnp.asarray(fit.flat_sample(num_samples, seed=seed))
+    density = reading_log_densities(fit.problem, scaled, weights, is_training=is_training)
+    return (density - np.log(fit.scaling.output_scale))[:, scaled.mask]

@@ -17,7 +17,6 @@ from langenode.inference.predictions import (
     Prediction,
     PredictionKeys,
     Rule,
-    noise_scales,
     observable,
     predict,
     sample_weights,
@@ -112,7 +111,8 @@ class Fit:
         """An arviz InferenceData: `posterior`, `posterior_predictive` and `observed_data` of the training data.
 
         For a posterior or tempered fit there is a `log_likelihood` too, one value per observed cell, for `az.loo` and
-        `az.compare`. A fit that was read from a file has no training data: give them, or others, as `data`; without
+        `az.compare`. It is that of the model as fitted, not tempered, and without the factor that calibrates bands,
+        which `posterior_predictive` has; in the data's own units. A fit that was read from a file has no training data: give them, or others, as `data`; without
         them there is the posterior alone. Draws are equally weighted and form one chain; the method's diagnostics are
         in the attributes of `posterior`. Weights, and `log_noise` among them, are in the fit's scaled units.
         """
@@ -217,15 +217,6 @@ class Fit:
         prediction = predict(self.problem, data, num, self.rule if rule is None else rule, key=self._key(seed))
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
         return prediction, observable(self.problem, prediction, self.rule, rng=rng)
-
-    def from_known_starts(self, prepared: Dataset, num_samples: int, seed: int | None) -> np.ndarray:
-        """Outputs as the likelihood has them: it takes a trajectory's start as known."""
-        rule = self.rule._replace(starts_at_reading=False)
-        return predict(self.problem, prepared, num_samples, rule, key=self._key(seed)).outputs
-
-    def noise_of(self, prediction: Prediction) -> np.ndarray:
-        """Standard deviations of new observations, (sample, out), in the data's own units."""
-        return self.rule.unscaled_noise(noise_scales(self.problem, prediction.weights))
 
     def _check_columns(self, data: Dataset) -> None:
         for what, fitted, found in (

@@ -25,6 +25,8 @@ from langenode.posteriors import Density, cast
 
 # With fewer cases than this all are taken: there is little to save.
 FEWEST_FOR_MINIBATCH = 16
+# Innovations of a point fit whose mean square is below this part of its noise's are those of a perfect fit.
+SMALLEST_MEAN_SQUARE = 1e-6
 
 
 class WhitenedModel(eqx.Module):
@@ -89,8 +91,7 @@ class InferredNoise(eqx.Module):
         """Standardised residuals of outputs and of log noise scales."""
         error = self.model.error(z, self.cases)
         standard = jnp.sqrt(self.num_replicates) * error / jnp.exp(self.log_noise)
-        readings = self.num_replicates.sum((0, 1))
-        pull = jnp.sqrt(2.0 * readings) * (self.model.at(z).log_noise - self.log_noise)
+        pull = _noise_pull(self.model.at(z).log_noise, self.log_noise, self.num_replicates.sum((0, 1)))
         return jnp.concatenate([jnp.ravel(standard)[self.seen], pull]) / math.sqrt(self.temperature)
 
     def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -113,27 +114,29 @@ class GeneralNoise(eqx.Module):
     """Noise with several modes or with a memory, trajectory by trajectory.
 
     With a memory the residuals are the innovations. With several modes the likelihood is no sum of squares: residuals
-    have the pooled scale, and only steer.
+    have the pooled scale, and only steer. So they do where the scale is a weight of the model: they have the scale
+    `log_noise` that suits the point fit, and one more per output pulls to it, as those of `InferredNoise`.
     """
 
     model: WhitenedModel
     cases: Batch
     likelihood: Likelihood
+    log_noise: Float[Array, " out"] | None  # None where the scale is given
     temperature: float = eqx.field(static=True)
 
-    def residual(self, z: Float[Array, " dim"]) -> Float[Array, " cells"]:
-        """Standardised residuals, decorrelated where the noise has a memory."""
+    def residual(self, z: Float[Array, " dim"]) -> Float[Array, " residuals"]:
+        """Standardised residuals, decorrelated where the noise has a memory; then those of log noise scales."""
         noise, mask = self.likelihood, self.cases.mask
         if noise.sigma is None:
-            sigma = jnp.exp(self.model.at(z).log_noise)
+            assert self.log_noise is not None
+            sigma = jnp.exp(self.log_noise)
         else:
             sigma = 1.0 / jnp.sqrt(jnp.tensordot(noise.mode_weights, 1.0 / noise.sigma**2, 1))
-        sigma = jnp.where(mask, sigma, 1.0)
-        standard = self.model.error(z, self.cases) / sigma
-        if noise.correlation_time is not None:
-            found = standard_innovations(standard, mask, self.cases.times, noise.correlation_time)
-            standard = found.value / jnp.sqrt(found.variance)
-        return jnp.ravel(jnp.where(mask, standard, 0.0)) / math.sqrt(self.temperature)
+        standard = _whitened_errors(self.model.error(z, self.cases), jnp.where(mask, sigma, 1.0), self.cases, noise)
+        parts = [jnp.ravel(standard)]
+        if self.log_noise is not None:
+            parts.append(_noise_pull(self.model.at(z).log_noise, self.log_noise, mask.sum((0, 1))))
+        return jnp.concatenate(parts) / math.sqrt(self.temperature)
 
     def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """The tempered log-likelihood of all data."""
@@ -148,12 +151,27 @@ class GeneralNoise(eqx.Module):
 
     def minibatch(self, z: Float[Array, " dim"], chosen: Int[Array, " batch"]) -> Float[Array, ""]:
         """The same estimated from some of the trajectories."""
-        part = GeneralNoise(self.model, _take(self.cases, chosen), self.likelihood.select(chosen), 1.0)
+        cases, noise = _take(self.cases, chosen), self.likelihood.select(chosen)
+        part = GeneralNoise(self.model, cases, noise, self.log_noise, 1.0)
         share = len(chosen) / len(self.cases.times)
         return part._trajectory_terms(z).sum() / (share * self.temperature)
 
 
 DataTerm = GivenNoise | InferredNoise | GeneralNoise
+
+
+def _noise_pull(log_noise: Array, fitted: Array, num_readings: Array) -> Float[Array, " out"]:
+    """Residuals of log noise scales: half their squares have the curvature of the likelihood, two per reading."""
+    return jnp.sqrt(2.0 * num_readings.astype(fitted.dtype)) * (log_noise - fitted)
+
+
+def _whitened_errors(error: Array, sigma: Array, cases: Batch, noise: Likelihood) -> Float[Array, "case time out"]:
+    """Errors over their scale, decorrelated where the noise has a memory; zero where nothing was observed."""
+    standard = error / sigma
+    if noise.correlation_time is not None:
+        found = standard_innovations(standard, cases.mask, cases.times, noise.correlation_time)
+        standard = found.value / jnp.sqrt(found.variance)
+    return jnp.where(cases.mask, standard, 0.0)
 
 
 class _Minibatches(eqx.Module):
@@ -189,7 +207,9 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
 
 def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any) -> DataTerm:
     if noise.correlation_time is not None or noise.mode_weights.shape[0] > 1:
-        return GeneralNoise(model, data.arrays(dtype), noise, temperature)
+        cases = data.arrays(dtype)
+        log_noise = _fitted_log_noise(model.model, cases, noise) if noise.sigma is None else None
+        return GeneralNoise(model, cases, noise, log_noise, temperature)
     first, case = distinct_cases(data)
     shape = (len(first), *data.outputs.shape[1:])
     if noise.sigma is not None:
@@ -205,6 +225,21 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
     log_noise = model.model.log_noise
     count, scatter = jnp.asarray(weight, dtype), jnp.asarray(scatter, dtype)
     return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, temperature)
+
+
+@eqx.filter_jit
+def _fitted_log_noise(model: Any, cases: Batch, noise: Likelihood) -> Float[Array, " out"]:
+    """The log noise scale that suits the point fit's errors given their memory: the rms of their innovations.
+
+    The point fit's own scale is that of independent errors. A few correlated ones know it far less well than their
+    innovations do.
+    """
+    error = cases.outputs - jax.vmap(model)(cases.times, cases.inputs, cases.initial)
+    scale = jnp.exp(model.log_noise)
+    standard = _whitened_errors(jnp.where(cases.mask, error, 0.0), scale, cases, noise)
+    mean_square = (standard**2).sum((0, 1)) / jnp.maximum(cases.mask.sum((0, 1)), 1)
+    is_sound = jnp.isfinite(mean_square) & (mean_square > SMALLEST_MEAN_SQUARE)
+    return model.log_noise + 0.5 * jnp.log(jnp.where(is_sound, mean_square, 1.0))
 
 
 def _pooled(

@@ -8,7 +8,7 @@ weight of the model.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,22 +57,49 @@ class Likelihood(eqx.Module):
         log_noise: Float[Array, "sample out"] | None = None,
     ) -> Float[Array, "sample traj"]:
         """Log density of every trajectory under every sample; missing cells count for nothing."""
-        if self.sigma is not None:
-            sigma = self.sigma[:, None]
-        elif log_noise is not None:
-            sigma = jnp.exp(log_noise)[None, :, None, None, :]
-        else:
-            raise ValueError("noise must be given or inferred; got neither; set sigma, or give the model log_noise")
-        sigma = jnp.where(mask, sigma, 1.0)
-        residual = jnp.where(mask, outputs - predictions, 0.0)
+        residual, sigma = self._residuals(predictions, outputs, mask, log_noise)
         if self.correlation_time is not None:
-            return _correlated_log_density((residual / sigma)[0], sigma[0], mask, times, self.correlation_time)
+            cells = _correlated_cells((residual / sigma)[0], sigma[0], mask, times, self.correlation_time)
+            return cells.sum((-2, -1))
         cells = jnp.where(mask, log_normal(residual, 0.0, sigma), 0.0)
         per_time = cells.sum(-1)
         if self.mode_weights.shape[0] == 1:
             return per_time[0].sum(-1)
         mixture = jax.nn.logsumexp(per_time + jnp.log(self.mode_weights)[:, None, None, None], axis=0)
         return jnp.where(mask.any(-1), mixture, 0.0).sum(-1)
+
+    def reading_log_densities(
+        self,
+        predictions: Float[Array, "sample traj time out"],
+        outputs: Float[Array, "traj time out"],
+        mask: Bool[Array, "traj time out"],
+        times: Float[Array, "traj time"],
+        log_noise: Float[Array, "sample out"] | None = None,
+    ) -> Float[Array, "sample traj time out"]:
+        """Log density of every reading; zero where there is none. Over a trajectory they add up to `log_density`.
+
+        It is the density given the trajectory's earlier readings where the noise has a memory, and given the outputs
+        before it at the same time where it has several modes, which all outputs of a time share.
+        """
+        residual, sigma = self._residuals(predictions, outputs, mask, log_noise)
+        if self.correlation_time is not None:
+            return _correlated_cells((residual / sigma)[0], sigma[0], mask, times, self.correlation_time)
+        cells = jnp.where(mask, log_normal(residual, 0.0, sigma), 0.0)
+        if self.mode_weights.shape[0] == 1:
+            return cells[0]
+        log_weights = jnp.log(self.mode_weights)[:, None, None, None, None]
+        so_far = jax.nn.logsumexp(jnp.cumsum(cells, axis=-1) + log_weights, axis=0)
+        return jnp.where(mask, jnp.diff(so_far, axis=-1, prepend=0.0), 0.0)
+
+    def _residuals(self, predictions: Array, outputs: Array, mask: Array, log_noise: Array | None) -> tuple[Any, Any]:
+        """Residuals, zero where nothing was observed, and the noise scales, one there; with a leading axis of modes."""
+        if self.sigma is not None:
+            sigma = self.sigma[:, None]
+        elif log_noise is not None:
+            sigma = jnp.exp(log_noise)[None, :, None, None, :]
+        else:
+            raise ValueError("noise must be given or inferred; got neither; set sigma, or give the model log_noise")
+        return jnp.where(mask, outputs - predictions, 0.0), jnp.where(mask, sigma, 1.0)
 
 
 class Innovations(NamedTuple):
@@ -113,12 +140,12 @@ def standard_innovations(
     return Innovations(jnp.moveaxis(value, 0, -2), jnp.moveaxis(variance, 0, -2))
 
 
-def _correlated_log_density(standard, sigma, mask, times, correlation_time):
-    """The sum over cells of the log density of their innovations."""
+def _correlated_cells(standard, sigma, mask, times, correlation_time):
+    """The log density of every observed cell's innovation."""
     shape = jnp.broadcast_shapes(standard.shape, mask.shape)
     found = standard_innovations(jnp.broadcast_to(standard, shape), mask, times, correlation_time)
     term = log_normal(found.value, 0.0, jnp.sqrt(found.variance)) - jnp.log(sigma)
-    return jnp.where(mask, term, 0.0).sum((-2, -1))
+    return jnp.where(mask, term, 0.0)
 
 
 def given_noise(sigma: float | Sequence[float] | np.ndarray, data: Dataset) -> Likelihood:

@@ -41,10 +41,15 @@ class PotentialStress(eqx.Module):
 
     E is first divided by `strain_scale`, the same number for all components: in isochoric deformation the trace is
     small of second order, and separate scales would destroy that.
+
+    A network's slope at E = 0 is a pressure in the unstrained material. With `stress_free` that slope times `tr E`, the
+    only invariant with a slope at E = 0, is subtracted from the potential, so that `S = 0` at E = 0 (and internal
+    variables 0) whatever the weights. A term linear in E leaves the convexity as it is.
     """
 
     potential: MLP | ConvexMLP
     strain_scale: float = eqx.field(static=True, default=1.0)
+    stress_free: bool = eqx.field(static=True, default=False)
 
     def __call__(self, hidden: Float[Array, " state"], inputs: Float[Array, " component"]) -> Array:
         """Return the components of the stress for those of the strain."""
@@ -59,7 +64,12 @@ class PotentialStress(eqx.Module):
         return self.strain_scale * self._energy(invariants(strain / self.strain_scale), hidden)
 
     def _energy(self, values: Array, hidden: Array) -> Array:
-        return self.potential(jnp.concatenate([values, hidden]))[0]
+        inputs = jnp.concatenate([values, hidden])
+        energy = self.potential(inputs)[0]
+        if not self.stress_free:
+            return energy
+        slope = jax.grad(lambda x: self.potential(x)[0])(jnp.zeros_like(inputs))
+        return energy - slope[0] * values[0]
 
 
 class RatePotentialStress(eqx.Module):
@@ -312,12 +322,21 @@ def _to_tensor(vector: Array) -> Tensor:
 
 
 def hyperelastic_potential(
-    layers: tuple[int, ...], activation: str, *, convex: bool, strain_scale: float, key: PRNGKeyArray
+    layers: tuple[int, ...],
+    activation: str,
+    *,
+    convex: bool,
+    strain_scale: float,
+    stress_free: bool = False,
+    key: PRNGKeyArray,
 ) -> PotentialStress:
-    """Build a potential of the three invariants: 3-3-3-1 has 28 weights, convex in the invariants or not."""
+    """Build a potential of the three invariants: 3-3-3-1 has 28 weights, convex in the invariants or not.
+
+    The paper's potential has a stress in the unstrained material; one that is `stress_free` has none.
+    """
     sizes = (3, *layers, 1)
     network = ConvexMLP(sizes, key=key) if convex else MLP(sizes, activation, key=key)
-    return PotentialStress(network, strain_scale)
+    return PotentialStress(network, strain_scale, stress_free)
 
 
 def internal_variable_law(
