@@ -20,6 +20,8 @@ from langenode.storage import container
 from langenode.storage.folder import RunFolder
 
 HEADER = "run,t,force,x,v"
+# What makes a folder a run.
+PROVENANCE = json.dumps({"seed": 0, "versions": {"langenode": "0"}})
 
 
 # Tools
@@ -75,6 +77,7 @@ def refused(tmp_path, monkeypatch, capsys):
     earlier = tmp_path / "runs" / "earlier"
     earlier.mkdir(parents=True)
     (earlier / "config.toml").write_text("experiment = 'own'\n")
+    (earlier / "provenance.json").write_text(PROVENANCE)
     (earlier / "metrics.json").write_text("{}\n")
 
     def refuse(*words, says=(), code=2):
@@ -319,6 +322,7 @@ def test_bad_choices(refused, idle, tmp_path, words, says):
 def test_bad_names(refused, idle, tmp_path, words, says):
     (tmp_path / "runs" / "simulated").mkdir()
     (tmp_path / "runs" / "simulated" / "config.toml").write_text("experiment = 'ou'\n")
+    (tmp_path / "runs" / "simulated" / "provenance.json").write_text(PROVENANCE)
     refused(*words, says=says)
 
 
@@ -358,10 +362,9 @@ def test_folders_that_are_taken(refused, tmp_path):
 
 
 def test_a_folder_in_use(refused, tmp_path):
-    lock = tmp_path / "runs" / "earlier" / ".lock"
-    lock.write_text(str(os.getpid()))
-    refused("fit", "good.csv", "--out", "runs/earlier", "--force", says="in use")
-    refused("report", "runs/earlier", says="in use")
+    with RunFolder(tmp_path / "runs" / "earlier").locked():
+        refused("fit", "good.csv", "--out", "runs/earlier", "--force", says=f"in use by process {os.getpid()}")
+        refused("report", "runs/earlier", says="in use")
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere/here", "good.csv/here"])
@@ -383,8 +386,8 @@ def test_a_folder_in_the_place_of_a_file(refused, tmp_path):
 @pytest.mark.parametrize(
     ("name", "number"),
     [
-        *(("tempfile.mkstemp", errno.EROFS), ("tempfile.mkstemp", errno.EACCES)),
-        *(("langenode.storage.folder.os.fdopen", errno.EDQUOT), ("langenode.storage.folder.os.fdopen", errno.ENOSPC)),
+        *(("langenode.storage.writing._write", errno.EROFS), ("langenode.storage.writing._write", errno.EACCES)),
+        *(("os.fdopen", errno.EDQUOT), ("os.fdopen", errno.ENOSPC)),
     ],
 )
 def test_a_disk_that_refuses(refused, tmp_path, monkeypatch, fit_bytes, name, number):

@@ -19,6 +19,10 @@ from langenode.storage import container
 from langenode.storage.folder import RunFolder, RunFolderError, write_bytes, write_json
 
 
+# What makes a folder a run.
+OURS = {"seed": 0, "versions": {"langenode": "0"}}
+
+
 def test_layers_are_merged_key_by_key():
     assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}, "d": 4}) == {"a": {"b": 3, "c": 2}, "d": 4}
 
@@ -95,18 +99,18 @@ def test_json_has_no_nan(tmp_path):
 
 def test_a_run_folder_is_not_overwritten_without_force(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.create(force=False)
-    folder.config.write_text("x = 1")
+    folder.begin("x = 1", OURS, force=False)
     with pytest.raises(RunFolderError, match="use --force"):
-        folder.create(force=False)
-    folder.create(force=True)
-    assert not folder.config.exists()
+        folder.begin("x = 2", OURS, force=False)
+    assert folder.config.read_text() == "x = 1"
+    folder.begin("x = 2", OURS, force=True)
+    assert folder.config.read_text() == "x = 2"
 
 
 def test_force_never_removes_what_is_not_a_run(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(RunFolderError, match="holds none"):
-        RunFolder(tmp_path).create(force=True)
+        RunFolder(tmp_path).begin("x = 1", OURS, force=True)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 

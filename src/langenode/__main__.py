@@ -1,5 +1,5 @@
 """`python -m langenode` is the command."""
 
-from langenode.cli import main
+from langenode.cli import command
 
-main()
+command()

@@ -6,6 +6,7 @@ bring their own records.
 """
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,10 @@ TargetName = Literal["posterior", "tempered", "population"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 AtLeastTwo = Annotated[int, Field(ge=2)]
+# Beyond these, no machine could do what is asked; a random key takes 32 bits of a seed.
+MOST_COUNT, MOST_ENTRIES, MOST_CELLS, LARGEST_SEED = 10_000_000, 10_000, 100_000_000, 2**32 - 1
+MOST_LAYERS = 64
+MOST_BYTES, MOST_NESTED = 1_000_000, 16
 
 
 class ConfigError(ValueError):
@@ -27,7 +32,7 @@ class ConfigError(ValueError):
 class Section(pydantic.BaseModel):
     """A frozen record that refuses unknown keys; the text below a key is its meaning."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -36,6 +41,19 @@ class Section(pydantic.BaseModel):
         if not isinstance(values, Mapping):
             return values
         return {key: None if value == "none" and cls._can_be_none(key) else value for key, value in values.items()}
+
+    @pydantic.model_validator(mode="after")
+    def _within_bounds(self) -> "Section":
+        """Sizes that no machine can hold are refused here, before anything is made of them."""
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            numbers = value if isinstance(value, tuple) else (value,)
+            whole = [number for number in numbers if isinstance(number, int) and key != "seed"]
+            if any(number > MOST_COUNT for number in whole):
+                raise ValueError(f"{key} must be at most {MOST_COUNT}; got {max(whole)}; choose less")
+            if len(numbers) > (MOST_LAYERS if whole else MOST_ENTRIES):
+                raise ValueError(f"{key} must have fewer entries; got {len(numbers)}; name at most {MOST_LAYERS}")
+        return self
 
     @classmethod
     def _can_be_none(cls, key: Any) -> bool:
@@ -191,7 +209,7 @@ class Config(Section):
     """which weights are uncertain"""
     rest: Literal["fixed", "refit"] = "fixed"
     """the other weights: fixed at maximum likelihood, or trained with the sampler"""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     """seed of all random numbers, and of the division of the data"""
     budget: Positive | None = None
     """seconds that the fit may take; what was left undone is reported"""
@@ -234,6 +252,9 @@ class Config(Section):
             raise ValueError("correlated noise needs one mode; got noise.num_modes > 1; drop one of the two options")
         if self.noise.kind == "given" and self.noise.sigma is None:
             raise ValueError("given noise needs its scale; noise.sigma is not set; set it, or noise.kind to another")
+        sizes = [getattr(getattr(self, "data", None), name, 1) for name in ("num_trajectories", "num_times")]
+        if math.prod(sizes) > MOST_CELLS:
+            raise ValueError(f"data must have at most {MOST_CELLS} readings; got {sizes[0]} x {sizes[1]}; make less")
         return self
 
 
@@ -268,12 +289,16 @@ def merge_all(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as a nested mapping."""
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"a configuration must have at most {MOST_BYTES} bytes; {path} has more; shorten it")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"a configuration file must exist; there is no {path}; check the name") from None
     except OSError as error:
         raise ConfigError(f"a configuration file must be readable; {path}: {error.strerror}; check it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8, and of numbers of many digits
         raise ConfigError(f"a configuration file must be TOML; {path} is not ({error}); correct it") from None
 
 
@@ -305,8 +330,10 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     for text in overrides:
         name, equals, value = text.partition("=")
         keys = [key.strip() for key in name.split(".")]
-        if not equals or not all(keys):
-            raise ConfigError(f"an override must read section.key=value; got {text!r}; e.g. training.num_updates=500")
+        if not equals or not all(keys) or len(keys) > MOST_NESTED:
+            raise ConfigError(
+                f"an override must read section.key=value; got {text[:200]!r}; e.g. training.num_updates=500"
+            )
         nested: Any = _toml_value(value.strip())
         for key in reversed(keys):
             nested = {key: nested}
@@ -317,8 +344,10 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, KeyError):
         return text
+    except RecursionError:
+        raise ConfigError(f"a value must be plain; got one nested too deeply, {text[:40]!r}; shorten it") from None
 
 
 def _first_problem(kind: type[Config], error: pydantic.ValidationError) -> str:
@@ -329,13 +358,22 @@ def _first_problem(kind: type[Config], error: pydantic.ValidationError) -> str:
     if first["type"] == "value_error":
         return first["msg"].removeprefix("Value error, ")
     if first["type"] != "extra_forbidden":
-        return f"{name}: {first['msg'].lower()}; got {first['input']!r}; change it"
+        return f"{name}: {first['msg'].lower()}; got {shortened(first['input'])}; change it"
     if name in ("sampler", "draws") or location[0] in ("sampler", "draws"):
         return f"options of a method stand in its own section; got {name}; write METHOD.KEY, e.g. langevin.num_steps"
     keys = _keys_at(kind, location[:-1])
     near = difflib.get_close_matches(location[-1], keys, n=1)
     hint = f"did you mean {'.'.join([*location[:-1], near[0]])}?" if near else f"known keys here: {', '.join(keys)}"
     return f"a configuration key must be known; there is no {name}; {hint}"
+
+
+def shortened(value: Any, longest: int = 100) -> str:
+    """A value for a message, quoted."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of many digits, or nested too deeply
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def _keys_at(kind: type[pydantic.BaseModel], location: Sequence[str]) -> list[str]:

@@ -11,7 +11,8 @@ from langenode.scores.diagnostics import is_k_hat_telling
 
 def print_results(found: Mapping[str, Any]) -> None:
     """Print the verdict and the main numbers of a run."""
-    title = f"{found['experiment']}: {found['method']}, target {found['target']}, seed {found['seed']}"
+    experiment, method, target, seed = (found.get(key) for key in ("experiment", "method", "target", "seed"))
+    title = f"{experiment}: {method}, target {target}, seed {seed}"
     _print_table(title, ("quantity", "value", "for comparison"), _result_rows(found))
     verdict = found.get("verdict")
     if verdict:
@@ -160,23 +161,23 @@ def _result_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rows: list[tuple[str, str, str]] = []
     w1, held_out = found.get("w1"), found.get("w1_held_out")
     if w1:
-        beside = f"floor {w1['floor']:.4g}, ratio {w1['ratio']:.2f}"
-        rows.append(("W1 to the data (median over draws)", f"{w1['mean']:.4g}", beside))
+        beside = f"floor {_number(w1.get('floor'))}, ratio {_number(w1.get('ratio'))}"
+        rows.append(("W1 to the data (median over draws)", _number(w1.get("mean")), beside))
     if held_out:
         own = held_out.get("data")
         beside = "" if own is None else f"training data {own:.4g}"
-        rows.append(("W1 to held-out data", f"{held_out['mean']:.4g}", beside))
+        rows.append(("W1 to held-out data", _number(held_out.get("mean")), beside))
     for name, error in (found.get("rmse_over_std") or {}).items():
         rows.append((f"rmse of {name} / its std, held out", _number(error), ""))
     rows += [
-        ("energy score, held out", _number(found["energy_score"]), ""),
-        ("CRPS, held out", _number(found["crps"]), ""),
+        ("energy score, held out", _number(found.get("energy_score")), ""),
+        ("CRPS, held out", _number(found.get("crps")), ""),
     ]
-    for level, inside in found["coverage"].items():
+    for level, inside in (found.get("coverage") or {}).items():
         rows.append((f"held-out data in the {level} % band", "-" if inside is None else f"{100 * inside:.1f} %", ""))
     rows += _exact_law_rows(found) + _weight_rows(found) + _diagnostic_rows(found.get("posterior") or {})
-    stages = words_of_pages()["stage"]
-    return rows + [(f"{stages.get(name, name)} [s]", f"{value:.1f}", "") for name, value in found["seconds"].items()]
+    stages, seconds = words_of_pages()["stage"], found.get("seconds") or {}
+    return rows + [(f"{stages.get(name, name)} [s]", f"{value:.1f}", "") for name, value in seconds.items()]
 
 
 def _exact_law_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -261,6 +262,12 @@ def _print(text: str) -> None:
 def _console() -> Any:
     from rich.console import Console
 
+    class OurConsole(Console):
+        """One that leaves it to the command what happens where nobody reads on."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     # A file or pipe has no width: table lines stay unbroken.
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
+    console = OurConsole()
+    return console if console.is_terminal else OurConsole(width=160)

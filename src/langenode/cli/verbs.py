@@ -51,7 +51,8 @@ EPILOG = """
 
 `langenode predict runs/mine --data new.csv` — bands for new inputs or starts
 
-**Exit codes**: 0 done, 1 a bug of ours, 2 your input, 3 the fit failed, 130 interrupted (the same command resumes).
+**Exit codes**: 0 done, 1 a bug of ours, 2 your input, 3 the fit failed, 130 interrupted,
+143 terminated (the same command resumes).
 """
 
 app = typer.Typer(
@@ -155,7 +156,7 @@ def fit(
     """
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
-    if (data / "config.toml").is_file():
+    if work.is_run(data):
         work.refuse_options_of_a_run(layers, columns, out)
         work.do_stage(data, "fit", force=force, as_json=json_, verbose=verbose)
     else:

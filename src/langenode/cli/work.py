@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from langenode.cli import streams
+
 # Choices
 
 
@@ -36,6 +38,15 @@ def columns(
     }
     single = {"trajectory": trajectory, "time": time, "condition": condition, "unit": unit}
     return found | {part: name for part, name in single.items() if name is not None}
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run, rather than data; `check` may have put a config.toml among tables."""
+    from langenode.data import table_files
+    from langenode.storage.folder import RunFolder
+
+    folder = RunFolder(path)
+    return folder.is_run or (folder.config.is_file() and not table_files(path))
 
 
 def refuse(message: str) -> None:
@@ -147,6 +158,7 @@ def fit_own_data(
     plan = plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / data.resolve().stem if out is None else out
+    _refuse_data_of_the_run(data, folder)
     facts = {
         "source": plan.source,
         "columns": plan.reading.columns._asdict(),
@@ -161,6 +173,14 @@ def fit_own_data(
         _say_unused(plan.config, choices, reporter)
         run.complete()
     _finish(folder, as_json=as_json)
+
+
+def _refuse_data_of_the_run(data: Path, folder: Path) -> None:
+    """The data must not be replaced by the run that is made of them."""
+    from langenode.storage.folder import RunFolder
+
+    if data.resolve() in [path.resolve() for path in RunFolder(folder).own_files()]:
+        refuse(f"data must lie outside of the run made of them; {data} is a file of {folder}; use another --out")
 
 
 def do_stage(path: Path, stage: Any, *, force: bool, as_json: bool, verbose: bool) -> None:
@@ -351,7 +371,7 @@ def _prepare_jax() -> None:
 def _finish(path: Path, *, as_json: bool) -> None:
     """Show what a run has so far."""
     from langenode.cli import screen
-    from langenode.storage.folder import RunFolder, read_metrics
+    from langenode.storage.folder import RunFolder, RunFolderError, read_metrics
 
     folder = RunFolder(path)
     found = read_metrics(folder) if folder.metrics.exists() else None
@@ -360,7 +380,13 @@ def _finish(path: Path, *, as_json: bool) -> None:
         _print_json({"run": str(path), "files": files, "metrics": found})
         return
     if found is not None:
-        screen.print_results(found)
+        try:
+            screen.print_results(found)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunFolderError(
+                f"{folder.metrics} must hold what evaluate writes; it does not ({type(error).__name__}: {error}); "
+                f"run: langenode evaluate {path} --force"
+            ) from error
     print(f"The run is in {path}" + (f"; open {folder.report}" if folder.report.exists() else ""))
 
 
@@ -377,5 +403,6 @@ def _say_unused(config: Any, choices: Iterable[dict[str, Any]], reporter: Any) -
 def _print_json(record: Any) -> None:
     from langenode.storage.folder import plain
 
-    json.dump(plain(record), sys.stdout, indent=2, allow_nan=False)
-    print()
+    out = streams.output()
+    json.dump(plain(record), out, indent=2, allow_nan=False)
+    print(file=out, flush=True)

@@ -9,8 +9,9 @@ a run writes for itself (`storage`).
 
 from langenode.data.checks import DataError, StatedColumnsError
 from langenode.data.columns import Columns, Guess, guess_columns
+from langenode.data.csvfiles import table_files
 from langenode.data.dataset import Dataset
-from langenode.data.files import load_data, read_data, save_data
+from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
@@ -40,10 +41,12 @@ __all__ = [
     "has_replicates",
     "load_data",
     "read_data",
+    "read_whole",
     "refine",
     "save_data",
     "separate_by_start",
     "starts_agree",
     "summarise",
+    "table_files",
     "with_observed_start",
 ]

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from langenode.data.checks import DataError, StatedColumnsError
+from langenode.data.checks import DataError, StatedColumnsError, shortened
 from langenode.data.columns import Columns
 from langenode.data.dataset import Dataset
+from langenode.data.hdf5 import Variable, read_in_a_process
+from langenode.data.limits import MOST_BYTES, MOST_CELLS, check_cells
 from langenode.data.reading import Reading
 from langenode.data.variables import find_time, read_variables
 
@@ -28,7 +31,6 @@ _DIMS = {
 }
 _NAMES = ("input_names", "output_names", "condition_names", "unit_names")
 _HEADER = "langenode"
-_MOST_BYTES = 4_000_000_000
 
 
 def write_netcdf(data: Dataset, path: Path) -> None:
@@ -52,29 +54,34 @@ def write_netcdf(data: Dataset, path: Path) -> None:
 
 def read_netcdf(content: bytes, columns: Columns, *, outputs_may_be_absent: bool = False) -> Reading:
     """Read NetCDF-3, or NetCDF-4 where h5netcdf is installed."""
-    import xarray as xr
-
     if content.startswith(b"CDF"):
-        engine = "scipy"
+        variables, attributes = _netcdf_3(content)
     elif content.startswith(b"\x89HDF"):
-        engine = "h5netcdf"
-        if importlib.util.find_spec(engine) is None:
+        if importlib.util.find_spec("h5netcdf") is None:
             raise DataError("NetCDF-4 needs the h5netcdf package; it is not installed; pip install h5netcdf")
+        variables, attributes = read_in_a_process(content)
     else:
         raise DataError(f"a NetCDF file must begin with CDF or HDF; found {content[:4]!r}; write or copy it again")
-    dataset = xr.load_dataset(io.BytesIO(content), engine=engine, decode_times=False)
-    variables = {str(name): variable for name, variable in dataset.variables.items()}
-    if _HEADER in dataset.attrs:
-        arrays = {name: variable.to_numpy() for name, variable in variables.items()}
-        return _own_reading(_unpack(arrays, dataset.attrs[_HEADER], columns))
-    time = columns.time or find_time({name: variable.to_numpy() for name, variable in variables.items()})
+    arrays = {name: variable.values for name, variable in variables.items()}
+    if _HEADER in attributes:
+        return _own_reading(_unpack(arrays, str(attributes[_HEADER]), columns))
+    time = columns.time or find_time(arrays)
     axes = variables[time].dims if time in variables else ()
     for name, variable in variables.items():
         # Named axes distinguish (time, trajectory) from (trajectory, time).
-        if variable.ndim == 2 and axes and variable.dims[0] == axes[-1]:
-            variables[name] = variable.transpose()
-    arrays = {name: variable.to_numpy() for name, variable in variables.items()}
+        if len(variable.dims) == 2 and axes and variable.dims[0] == axes[-1]:
+            arrays[name] = variable.values.T
     return read_variables(arrays, columns, outputs_may_be_absent=outputs_may_be_absent)
+
+
+def _netcdf_3(content: bytes) -> tuple[dict[str, Variable], dict[str, Any]]:
+    import xarray as xr
+
+    # Nothing is read before the declared sizes have been checked.
+    with xr.open_dataset(io.BytesIO(content), engine="scipy", decode_times=False) as dataset:
+        check_cells(sum(int(variable.size) for variable in dataset.variables.values()))
+        found = {str(name): Variable(v.dims, v.to_numpy()) for name, v in dataset.variables.items()}
+        return found, dict(dataset.attrs)
 
 
 def write_npz(data: Dataset, path: Path) -> None:
@@ -88,15 +95,42 @@ def read_npz(content: bytes, columns: Columns, *, outputs_may_be_absent: bool = 
     """Read NumPy's format; pickled objects are refused."""
     if not content.startswith(b"PK"):
         raise DataError(f"an NPZ file must begin with PK; found {content[:4]!r}; write or copy it again")
-    # A few compressed bytes can expand to any number of zeros.
-    size = sum(member.file_size for member in zipfile.ZipFile(io.BytesIO(content)).infolist())
-    if size > _MOST_BYTES:
-        raise DataError(f"an NPZ file must unpack to at most {_MOST_BYTES} bytes; it declares {size}; store less in it")
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        arrays = _members(archive)
     if _HEADER in arrays:
         return _own_reading(_unpack(arrays, str(arrays.pop(_HEADER)), columns))
     return read_variables(arrays, columns, outputs_may_be_absent=outputs_may_be_absent)
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    """The arrays of an archive. A few compressed bytes can expand to any number of zeros, so sizes are added up."""
+    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+    check_cells(len(members))
+    num_cells, arrays = 0, {}
+    for member in members:
+        with archive.open(member) as file:
+            shape, num_bytes = _declared(file)
+        num_cells += math.prod(shape)
+        check_cells(num_cells)
+        if num_bytes > min(member.file_size, MOST_BYTES):
+            raise DataError(
+                f"an array must be as large as it says and at most {MOST_BYTES} bytes; {member.filename!r} declares "
+                f"{num_bytes} of the {member.file_size} it has; write the file again"
+            )
+        with archive.open(member) as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
+        arrays[member.filename.removesuffix(".npy")] = array
+    return arrays
+
+
+def _declared(file: Any) -> tuple[tuple[int, ...], int]:
+    """The shape and the bytes that the header of an array declares."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise DataError("an NPZ file must hold plain arrays; it holds objects (pickle); convert them to numbers")
+    return shape, math.prod(shape) * dtype.itemsize
 
 
 def _own_reading(data: Dataset) -> Reading:
@@ -122,9 +156,7 @@ def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns
         raise StatedColumnsError(
             "a file written by Langenode already states its columns; columns were named; name none"
         )
-    header = json.loads(header_text)
-    if header["format"] != _FORMAT:
-        raise DataError(f"the file's format must be {_FORMAT}; found {header['format']}; update langenode")
+    header = _checked_header(header_text)
     arrays = dict(arrays) | {name: np.zeros(shape) for name, shape in header["empty"].items()}
     types = {"mask": bool, "condition": np.int64, "unit": np.int64}
     fields: dict[str, Any] = {n: arrays[n].astype(types.get(n, np.float64)) for n in _DIMS if n in arrays}
@@ -132,3 +164,26 @@ def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns
     fields.setdefault("initial", None)
     attributes = {name: arrays[f"attribute_{i}"] for i, name in enumerate(header["attributes"])}
     return Dataset(**fields, units=header["units"], attributes=attributes)
+
+
+def _checked_header(text: str) -> dict[str, Any]:
+    """The header of a file of ours, in which every value has its type."""
+    header = json.loads(text)
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        found = shortened(header.get("format")) if isinstance(header, dict) else "no format"
+        raise DataError(f"the file's format must be {_FORMAT}; found {found}; update langenode")
+    for name in (*_NAMES, "attributes"):
+        if not (isinstance(header.get(name), list) and all(isinstance(word, str) for word in header[name])):
+            raise DataError(f"{name} in the header must be a list of names; the file is damaged; write it again")
+    units, empty = header.get("units"), header.get("empty")
+    if not (isinstance(units, dict) and all(isinstance(unit, str) for unit in units.values())):
+        raise DataError("units in the header must be text; the file is damaged; write it again")
+    if not (isinstance(empty, dict) and all(_is_empty_shape(shape) for shape in empty.values())):
+        raise DataError("empty arrays in the header must be empty; the file is damaged; write it again")
+    return header
+
+
+def _is_empty_shape(shape: Any) -> bool:
+    """Whether these are the sizes of an array without numbers."""
+    is_shape = isinstance(shape, list) and all(isinstance(size, int) and 0 <= size <= MOST_CELLS for size in shape)
+    return is_shape and 0 in shape and len(shape) <= 8

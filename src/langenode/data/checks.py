@@ -29,6 +29,12 @@ def listed(names: Sequence[str], limit: int = 20) -> str:
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
 
 
+def shortened(value: Any, longest: int = 60) -> str:
+    """Show a value in a message, quoted and cut."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
 def is_constant(values: np.ndarray) -> bool:
     """Whether finite values differ by rounding only; halves are compared, so that differences cannot overflow."""
     if values.size == 0:

@@ -11,6 +11,7 @@ import numpy as np
 
 from langenode.data.checks import DataError, listed, valid_cells
 from langenode.data.dataset import Dataset
+from langenode.data.limits import MOST_BYTES, MOST_FILES, check_distinct, check_size
 from langenode.data.names import natural_key
 from langenode.data.tables import Table
 
@@ -40,6 +41,8 @@ def csv_table(content: bytes) -> Table:
     """Read the table in a CSV file whose cells are separated by commas, semicolons or tabs, as its header shows."""
     text = _decoded(content)
     delimiter = _delimiter(text)
+    num_lines = text.count("\n") + 1
+    check_size(num_lines, 1)
     # pandas would pad a truncated row with missing values.
     if '"' in text:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -47,7 +50,9 @@ def csv_table(content: bytes) -> Table:
         rows = iter(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     above, header = next(((number, row) for number, row in enumerate(rows, start=1) if row), (1, ""))
     header = [name.strip() for name in (header.split(delimiter) if isinstance(header, str) else header)]
+    check_size(1, len(header))
     _check_header(header)
+    check_size(num_lines, len(header))
     columns, numbers = _body(rows, len(header), above, delimiter)
     if not numbers:
         raise DataError("a CSV file must have rows below its header; found none; add data")
@@ -85,21 +90,19 @@ def _body(
     return columns, numbers
 
 
+def table_files(folder: Path) -> list[Path]:
+    """The tables of a folder, in natural order of their names; hidden files are none of them."""
+    paths = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
+    return sorted((path for path in paths if path.is_file()), key=lambda path: (natural_key(path.stem), path.name))
+
+
 def folder_table(folder: Path) -> Table:
     """Concatenate the tables of all CSV files of a folder, in natural order of their names."""
-    paths = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
-    paths = sorted((path for path in paths if path.is_file()), key=lambda path: (natural_key(path.stem), path.name))
-    if not paths:
-        found = listed(sorted(path.name for path in folder.iterdir()), 5) or "nothing"
-        raise DataError(f"a data folder must hold .csv or .tsv files, one per trajectory; found {found}; add them")
-    for one, other in itertools.pairwise(paths):
-        if one.stem == other.stem:
-            raise DataError(
-                f"files of a folder must differ in more than their suffix; found {one.name!r} and {other.name!r}; "
-                "rename or remove one"
-            )
+    paths = table_files(folder)
+    _check_files(folder, paths)
     tables = [_named_table(path) for path in paths]
     names = tables[0].names
+    check_size(sum(table.num_rows for table in tables), len(names))
     for path, table in zip(paths, tables, strict=True):
         lacks = [name for name in names if name not in table.cells]
         extra = [name for name in table.names if name not in tables[0].cells]
@@ -116,6 +119,38 @@ def folder_table(folder: Path) -> Table:
         file_of_row=np.repeat(np.arange(len(tables)), [table.num_rows for table in tables]),
         notes={key: note for table in tables for key, note in table.notes.items()},
     )
+
+
+def _check_files(folder: Path, paths: Sequence[Path]) -> None:
+    if not paths:
+        found = listed(sorted(path.name for path in folder.iterdir()), 5) or "nothing"
+        raise DataError(f"a data folder must hold .csv or .tsv files, one per trajectory; found {found}; add them")
+    if len(paths) > MOST_FILES:
+        raise DataError(f"a data folder must hold at most {MOST_FILES} files; found {len(paths)}; join some")
+    size = sum(path.stat().st_size for path in paths)
+    if size > MOST_BYTES:
+        raise DataError(f"the files of a data folder must have at most {MOST_BYTES} bytes; found {size}; thin them out")
+    for path in paths:
+        if not is_text(path.name):
+            raise DataError(
+                f"files of a folder name their trajectories, so names must be UTF-8 text; found {path.name!a}; "
+                "rename it"
+            )
+    for one, other in itertools.pairwise(paths):
+        if one.stem == other.stem:
+            raise DataError(
+                f"files of a folder must differ in more than their suffix; found {one.name!r} and {other.name!r}; "
+                "rename or remove one"
+            )
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written; Python keeps bytes of a file name that are not UTF-8 as lone surrogates."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _named_table(path: Path) -> Table:
@@ -149,9 +184,7 @@ def _delimiter(text: str) -> str:
 
 
 def _check_header(header: Sequence[str]) -> None:
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise DataError(f"column names must differ; found {listed(twice)} more than once; rename them")
+    check_distinct(header)
     if all(re.fullmatch(r"[+-]?\d*[.,]?\d+([eE][+-]?\d+)?", name) for name in header):
         raise DataError(
             f"the first row must hold the names of the columns; it holds numbers, {listed(header, 5)}; "

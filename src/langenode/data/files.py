@@ -9,6 +9,7 @@ from langenode.data.checks import DataError
 from langenode.data.columns import Columns
 from langenode.data.csvfiles import csv_table, folder_table, write_csv
 from langenode.data.dataset import Dataset
+from langenode.data.limits import MOST_BYTES
 from langenode.data.parquetfiles import parquet_table
 from langenode.data.reading import Reading, read_table
 
@@ -27,7 +28,8 @@ def save_data(data: Dataset, path: str | Path) -> None:
     if data.num_trajectories == 0:
         raise DataError(f"a data file needs at least one trajectory; there is none to write to {path}; add one")
     # A temporary file is moved into place, so that no half-written file is ever visible.
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    # What a killed process leaves is known by its name (`storage.writing.TEMPORARY`).
+    partial = path.with_name(f".{path.name[:60]}.{uuid.uuid4().hex}.tmp")
     try:
         writer(data, partial)
         partial.replace(path)
@@ -70,7 +72,7 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
         if path.is_dir():
             return read_table(folder_table(path), columns, outputs_may_be_absent=outputs_may_be_absent)
         reader = _of_suffix(path, _READERS)
-        content = _content(path)
+        content = read_whole(path)
         return reader(content, columns, outputs_may_be_absent=outputs_may_be_absent)
     except DataError as error:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}", error.facts) from error
@@ -81,13 +83,17 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
         ) from error
 
 
-def _content(path: Path) -> bytes:
-    """Return the bytes of a regular file that is not empty."""
-    # A device or a pipe may never end.
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path} must be a readable file or a folder; found something else; check the path")
+def read_whole(path: Path) -> bytes:
+    """Return the bytes of a regular file that is neither empty nor too large."""
     try:
+        # A device or a pipe may never end.
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path} must be a readable file or a folder; found something else; check the path")
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{path} must have at most {MOST_BYTES} bytes; it has more; keep the rows you need")
         content = path.read_bytes()
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # A zero byte in the path raises ValueError.
         why = getattr(error, "strerror", None) or error
         raise DataError(f"{path} must be a readable file; {why}; check the path") from error

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from langenode.data.checks import DataError, listed
+from langenode.data.checks import DataError
+from langenode.data.limits import MOST_LETTERS, check_distinct, check_size
 from langenode.data.tables import Table
-
-_MOST_CELLS = 500_000_000
 
 
 def parquet_table(content: bytes) -> Table:
@@ -22,37 +21,53 @@ def parquet_table(content: bytes) -> Table:
             f"a Parquet file must begin and end with PAR1; found {content[:4]!r} and {content[-4:]!r}; "
             "write or copy it again"
         )
-    file = pq.ParquetFile(pa.BufferReader(content))
-    shape = file.metadata.num_rows, file.metadata.num_columns
+    declared = pq.ParquetFile(pa.BufferReader(content))
     # A few compressed bytes can expand to any number of cells.
-    if shape[0] * shape[1] > _MOST_CELLS:
-        raise DataError(f"a table must have at most {_MOST_CELLS} cells; the file declares {shape}; keep fewer rows")
-    read = file.read()
-    names = [str(name) for name in read.column_names]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"column names must differ; found {listed(twice)} more than once; rename them")
-    if read.num_rows == 0 or not names:
+    check_size(declared.metadata.num_rows, declared.metadata.num_columns)
+    schema = declared.schema_arrow
+    names = [str(name) for name in schema.names]
+    check_distinct(names)
+    if declared.metadata.num_rows == 0 or not names:
         raise DataError("a Parquet file must have rows; found none; add data")
-    columns = {name: _cells(read.column(name)) for name in names}
+    known = [field.name for field in schema if _is_known(field.type)]
+    # Texts stay in a dictionary: a long one that is repeated in every row is stored once.
+    texts = [name for name in known if _is_text(schema.field(name).type)]
+    read = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts).read(columns=known, use_threads=False)
     return Table(
-        {name: cells for name, cells in columns.items() if cells is not None},
+        {name: _cells(read.column(name)) for name in known},
         np.arange(1, read.num_rows + 1),
-        unread={
-            name: f"of type {str(read.column(name).type)[:40]}" for name, cells in columns.items() if cells is None
-        },
+        unread={field.name: f"of type {str(field.type)[:40]}" for field in schema if field.name not in known},
     )
 
 
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_known(kind: Any) -> bool:
+    """Whether a column of this type can be read as numbers, time stamps or text."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_known(kind.value_type)
+    tests = (types.is_timestamp, types.is_date, types.is_null, types.is_decimal, types.is_boolean, types.is_duration)
+    return _is_text(kind) or types.is_integer(kind) or types.is_floating(kind) or any(test(kind) for test in tests)
+
+
 def _cells(column: Any) -> Any:
-    """Return a column as numbers, time stamps or text, by its type; None for any other type."""
+    """Return a column as numbers, time stamps or text, by its type."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     kind, types = column.type, pa.types
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return ["" if cell is None else cell for cell in column.to_pylist()]
+    if types.is_dictionary(kind) and _is_text(kind.value_type):
+        return _texts(column)
+    if types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if _is_text(kind):
+        return _texts(column.dictionary_encode())
     if types.is_timestamp(kind) or types.is_date(kind):
         return np.asarray(column.to_numpy(), dtype="datetime64[ns]")
     if types.is_null(kind) or types.is_decimal(kind):
@@ -61,7 +76,19 @@ def _cells(column: Any) -> Any:
         column = column.cast(pa.int8())
     elif types.is_duration(kind):
         return np.asarray(column.to_numpy(), dtype="timedelta64[ns]") / np.timedelta64(1, "s")
-    elif not (types.is_integer(kind) or types.is_floating(kind)):
-        return None
     values = np.asarray(column.to_numpy())
     return values if values.dtype.kind in "iu" else values.astype(np.float64)
+
+
+def _texts(column: Any) -> list[str]:
+    """Return the texts of a column that is stored as a dictionary; equal ones are one object."""
+    cells: list[str] = []
+    num_letters = 0
+    for chunk in column.chunks:
+        known = ["" if text is None else text for text in chunk.dictionary.to_pylist()] + [""]
+        codes = chunk.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+        num_letters += int(np.bincount(codes, minlength=len(known)) @ np.array([len(text) for text in known]))
+        if num_letters > MOST_LETTERS:
+            raise DataError(f"a column must have at most {MOST_LETTERS} letters; one has more; leave it out")
+        cells += [known[code] for code in codes.tolist()]
+    return cells

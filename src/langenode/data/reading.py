@@ -8,10 +8,10 @@ import numpy as np
 from langenode.data.checks import DataError, is_constant, listed
 from langenode.data.columns import Columns, guess_columns, pair_trajectories, separators
 from langenode.data.dataset import Dataset
+from langenode.data.limits import MOST_CELLS
 from langenode.data.names import OWN_LABELS, without_prefix
 from langenode.data.tables import Groups, Table, elapsed_times
 
-_MOST_CELLS = 200_000_000
 # Replicates found only by a column's name share the union of their times, unless that is much larger than each.
 _MOST_GROWTH = 2.0
 
@@ -216,8 +216,8 @@ def _check_size(
         raise DataError(
             f"replicates must share most of their times; found {grid} in all, at most {longest} in one; share times"
         )
-    if len(groups.labels) * grid * (num_columns + 1) > _MOST_CELLS:
+    if len(groups.labels) * grid * (num_columns + 1) > MOST_CELLS:
         raise DataError(
-            f"trajectories padded to the longest must have at most {_MOST_CELLS} cells; found {len(groups.labels)} "
+            f"trajectories padded to the longest must have at most {MOST_CELLS} cells; found {len(groups.labels)} "
             f"trajectories of up to {grid} times and {num_columns + 1} columns; thin out or cut up long trajectories"
         )

@@ -1,13 +1,15 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
+import math
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config
+from langenode.config import LARGEST_SEED, Config, ConfigError
 from langenode.data import Dataset, Scaling, refine
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
@@ -41,6 +43,8 @@ class Streams(NamedTuple):
     @classmethod
     def of(cls, seed: int) -> "Streams":
         """The keys of a seed."""
+        if not 0 <= seed <= LARGEST_SEED:
+            raise ConfigError(f"a seed must be a number from 0 to {LARGEST_SEED}; got {seed}; choose another")
         key = jax.random.key(seed)
         return cls(*(jax.random.fold_in(key, number) for number in range(len(cls._fields))))
 
@@ -64,6 +68,8 @@ class PointChoice(NamedTuple):
 
 # A later, less plain candidate must lower the validation error by this much to be kept.
 WORTHWHILE = 0.95
+# No method here can sample more weights than this.
+MOST_WEIGHTS = 10_000_000
 
 
 def new_scaling(config: Config, train: Dataset) -> Scaling:
@@ -94,6 +100,20 @@ def scaled(config: Config, scaling: Scaling, data: Dataset) -> Dataset:
 
 def untrained(experiment: Experiment, config: Config) -> Any:
     """The experiment's model before training, in the configured precision."""
+    structure(experiment, config)  # a model that no memory can hold would end the process
+    return _untrained(experiment, config)
+
+
+def structure(experiment: Experiment, config: Config) -> Any:
+    """The same with the shapes of its arrays alone; nothing is computed."""
+    shapes = eqx.filter_eval_shape(_untrained, experiment, config)
+    num = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape"))
+    if num > MOST_WEIGHTS:
+        raise ConfigError(f"a model must have at most {MOST_WEIGHTS} weights; model.layers asks for {num}; choose less")
+    return shapes
+
+
+def _untrained(experiment: Experiment, config: Config) -> Any:
     model = experiment.build_model(config, Streams.of(config.seed).model)
     return cast(model, jnp.dtype(config.precision))
 

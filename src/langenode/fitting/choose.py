@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langenode.config import Config, merge, merge_all, resolve
+from langenode.config import Config, ConfigError, merge, merge_all, resolve, shortened
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.base import Experiment
 from langenode.fitting import build, methods
@@ -12,6 +12,8 @@ from langenode.inference.partition import Partition, Where
 
 # Guided paths were trusted up to this many weights on the cases of benchmarks/posteriors.py (docs/guide/posteriors.md).
 MOST_GUIDED = 30
+WORDS = ("experiment", "method", "target", "stochastic", "rest", "precision", "scaling")
+SECTIONS = ("data", "model", "prior", "noise", "population", "tempered", "mle", "training", "predict")
 LAST_LAYER = "with last-layer weights alone the posterior is nearly Gaussian, which the trained sampler handles"
 
 
@@ -22,10 +24,23 @@ class Chosen(NamedTuple):
     why: str
 
 
+def asked_for(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The user's layers in one, later ones winning; sections must be sections and words text, to be looked into."""
+    asked = merge_all(layers)
+    for key, value in asked.items():
+        if key in (*SECTIONS, *methods.methods()) and not isinstance(value, Mapping):
+            raise ConfigError(
+                f"{key} must be a section of a configuration; got {key}={shortened(value)}; set {key}.KEY"
+            )
+        if key in WORDS and not isinstance(value, str):
+            raise ConfigError(f"{key} must be a word; got {shortened(value)}; see docs/reference/configuration.md")
+    return asked
+
+
 def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
     """The experiment's defaults for the method and target, then the user's layers."""
     known = EXPERIMENTS[experiment]
-    asked = merge_all(layers)
+    asked = asked_for(layers)
     likely = methods.find(asked.get("method", known.default_method))
     target = asked.get("target", known.default_target or likely.targets[0])
     chosen = choose_method(known, target, asked)
@@ -36,7 +51,7 @@ def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
 
 def settle(kind: type[Config], *layers: Mapping[str, Any]) -> Any:
     """Merge layers, later ones winning, into a configuration with the methods' sections, and check it."""
-    merged = merge_all(layers)
+    merged = asked_for(layers)
     method = methods.find(merged.get("method", kind.model_fields["method"].default))
     config = resolve(methods.with_methods(kind), merged)
     method.check(config)

@@ -7,17 +7,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from langenode.config import Config, merge
-from langenode.data import Columns, Dataset, Scaling
+from langenode.config import Config, ConfigError, merge
+from langenode.data import Columns, Dataset
 from langenode.experiments import EXPERIMENTS
-from langenode.fitting import build, fit_file, plan, solve
+from langenode.experiments.own import OwnConfig
+from langenode.fitting import build, fit_file, headers, plan, solve
 from langenode.fitting.build import PointChoice, Prepared
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import USER_MODEL, Fit
 from langenode.fitting.progress import Reporter
 from langenode.inference.partition import Where
 from langenode.posteriors import cast
-from langenode.storage import container
 from langenode.storage.container import FitFileError
 
 
@@ -97,10 +97,7 @@ def fit_of(
 def load_fit(path: str | Path, *, model: Any = None) -> Fit:
     """Read a fit from its file. A model of your own code must be given again: a file never carries code."""
     path = Path(path)
-    header = container.read_header(path)
-    wanted = {"experiment", "config", "scaling", "input_names", "output_names", "noise_factor", "positions", "target"}
-    if not wanted <= set(header) or not isinstance(header["config"], dict):
-        raise FitFileError(f"{path} must hold a whole fit; it holds a part of one; give fit.langenode")
+    header = headers.read_fit_header(path)
     name = header["experiment"]
     if name == USER_MODEL and model is None:
         raise FitFileError(
@@ -109,23 +106,36 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
         )
     if name != USER_MODEL and name not in EXPERIMENTS:
         raise FitFileError(f"a fit must be of a known experiment; {path} is of {name!r}; upgrade langenode")
-    config = settle(Config if name == USER_MODEL else EXPERIMENTS[name].config, header["config"])
-    return read_fit(path, header, config, _structure(name, config, model))
+    try:
+        config = settle(Config if name == USER_MODEL else EXPERIMENTS[name].config, header["config"])
+        structure = _structure(name, config, model)
+    except ConfigError as error:
+        raise FitFileError(f"the configuration in {path} must make sense; {error}") from None
+    return read_fit(path, header, config, structure)
 
 
 def _structure(name: str, config: Config, model: Any) -> Any:
     if name == USER_MODEL:
         return cast(model, jnp.dtype(config.precision))
-    return build.untrained(EXPERIMENTS[name], config)
+    return build.structure(EXPERIMENTS[name], config)
 
 
 def read_fit(path: Path, header: Mapping[str, Any], config: Config, model: Any) -> Fit:
-    """A fit from its file, whose configuration is known; of `model` only the structure matters."""
+    """A fit from its file, whose header is a checked one and whose configuration is known.
+
+    Of `model` only the structure matters.
+    """
+    if header["experiment"] != config.experiment:
+        raise FitFileError(
+            f"a fit must be of its run's experiment, {config.experiment}; {path} is of {header['experiment']!r}; "
+            "fit again"
+        )
+    _check_sizes(path, header, config)
     columns: dict[str, Any] = {part: plan.names(part, value) for part, value in header["columns"].items()}
     return Fit(
         problem=fit_file.read_problem(path, header, config, model),
         config=config,
-        scaling=Scaling.from_dict(header["scaling"]),
+        scaling=headers.stored_scaling(path, header),
         input_names=tuple(header["input_names"]),
         output_names=tuple(header["output_names"]),
         noise_factor=np.asarray(header["noise_factor"], float),
@@ -133,3 +143,15 @@ def read_fit(path: Path, header: Mapping[str, Any], config: Config, model: Any) 
         training=header["training"],
         diagnostics=header["diagnostics"],
     )
+
+
+def _check_sizes(path: Path, header: Mapping[str, Any], config: Config) -> None:
+    """A generic model has the inputs and outputs that the file names."""
+    if not isinstance(config, OwnConfig):
+        return
+    for kind in ("input", "output"):
+        found, wanted = len(header[f"{kind}_names"]), getattr(config.model, f"num_{kind}s")
+        if found != wanted:
+            raise FitFileError(
+                f"a fit file must name the {kind}s of its model, {wanted}; {path} names {found}; create it again"
+            )

@@ -11,19 +11,16 @@ import jax.numpy as jnp
 
 from langenode import _version
 from langenode.config import Config
-from langenode.fitting import build, methods
+from langenode.fitting import build, headers, methods
 from langenode.fitting.methods import Ingredients, Trained
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import noise_scales
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, linearised, plain_positions
-from langenode.inference.targets import Population, Posterior, Tempered
 from langenode.models import Linearised
 from langenode.posteriors import AbstractPosterior, Empirical, Reference, point
 from langenode.storage import container
-
-TARGETS = {kind.name: kind for kind in (Posterior, Tempered, Population)}
 
 
 def portable(problem: Problem) -> Problem:
@@ -63,30 +60,48 @@ def _fields(target: Any) -> dict[str, Any]:
 
 
 def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: Any) -> Problem:
-    """A fitted problem from its file, without the data; of `model` only the structure matters."""
-    num_leaves = len(jax.tree.leaves(model))
-    if max(header["positions"], default=-1) >= num_leaves:
-        raise container.FitFileError(
-            f"a fit file must match the model it is read into; {path} has more parts than the {num_leaves} of it; "
-            "give the configuration or model it was made with"
-        )
+    """A fitted problem from its file, without the data; of `model` only the structure matters.
+
+    The header is a checked one (`headers.read_fit_header`). Only shapes are worked out before they have been compared
+    with the arrays of the file.
+    """
+    _check_positions(path, header, model)
     partition = Partition.at(model, header["positions"])
-    fields = dict(header["target"])
-    target = TARGETS[fields.pop("name")](**fields)
+    target = headers.stored_target(path, header, config.target)
     dtype = jnp.dtype(config.precision)
     sigma = header["noise_sigma"]
     noise = Likelihood(None if sigma is None else jnp.asarray(sigma, dtype)[None, None, None], jnp.ones(1))
 
-    def build_parts() -> Problem:
+    def build_parts(model: Any) -> Problem:
         weights = partition.flatten(model)
         prior = GaussianPrior(jnp.zeros_like(weights), jnp.ones_like(weights))
         posterior = _untrained(config, header, weights)
         problem = Problem(model, partition, prior, noise, target, posterior)
         return linearised(problem, weights) if header["is_linearised"] else problem
 
-    shapes = eqx.filter_eval_shape(build_parts)  # nothing is computed: the arrays are in the file
+    try:
+        shapes = eqx.filter_eval_shape(build_parts, model)
+    except (ValueError, TypeError) as error:
+        raise container.FitFileError(
+            f"a fit file must make sense; {path}: {' '.join(str(error).split())[:300]}; create it again"
+        ) from None
     model, prior, posterior = container.read_tree(path, (shapes.model, shapes.prior, shapes.posterior))
+    if not bool((prior.scale > 0).all()):
+        raise container.FitFileError(f"the scales of a prior must be positive; {path} has others; create it again")
     return Problem(model, shapes.partition, prior, noise, target, posterior)
+
+
+def _check_positions(path: Path, header: Mapping[str, Any], model: Any) -> None:
+    """Stochastic weights must be among those of the model, and draws of them among the arrays of the file."""
+    leaves = jax.tree.leaves(model)
+    places = header["positions"]
+    if max(places, default=-1) >= len(leaves):
+        raise container.FitFileError(
+            f"a fit file must match the model it is read into; {path} has more parts than the {len(leaves)} of it; "
+            "give the configuration or model it was made with"
+        )
+    if not all(hasattr(leaves[i], "shape") and jnp.issubdtype(leaves[i].dtype, jnp.inexact) for i in places):
+        raise container.FitFileError(f"stochastic weights must be real numbers; {path} has others; create it again")
 
 
 def _untrained(config: Config, header: Mapping[str, Any], weights: jax.Array) -> AbstractPosterior:
@@ -95,6 +110,8 @@ def _untrained(config: Config, header: Mapping[str, Any], weights: jax.Array) ->
         return point(weights.dtype)
     method = methods.find(config.method)
     if not isinstance(method, Trained):
+        if header["num_draws"] is None:
+            raise ValueError("num_draws must say how many draws there are")
         return Empirical(jnp.broadcast_to(weights, (header["num_draws"], *weights.shape)))
     rank = header["reference_rank"]
     factor = None if rank is None else jnp.zeros((weights.shape[0], rank), weights.dtype)

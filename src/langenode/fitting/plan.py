@@ -1,13 +1,15 @@
 """What will be done with a user's data or model, before any work: choices from the data below what the user asked."""
 
+import contextlib
 import functools
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from langenode.config import Config, ConfigError, merge, merge_all
-from langenode.data import Columns, DataError, Dataset, Reading, has_replicates, read_data
+from langenode.config import Config, ConfigError, merge
+from langenode.data import Columns, DataError, Dataset, Reading, has_replicates, read_data, read_whole, table_files
 from langenode.experiments import own
 from langenode.experiments.base import Experiment, Splits, as_configured
 from langenode.fitting import choose
@@ -30,14 +32,17 @@ class FilePlan(NamedTuple):
 
 def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
     """Read a user's file and choose what they left open; `layers` are their choices, later ones winning."""
-    for layer in layers:
-        if not isinstance(layer.get("data", {}), Mapping):
-            raise ConfigError(f"data must be a section of a configuration; got data={layer['data']!r}; set data.KEY")
-    asked = merge_all(layers)
+    asked = choose.asked_for(layers)
     if asked.get("experiment", own.NAME) != own.NAME:
         raise ConfigError(f"data of your own are experiment {own.NAME!r}; got {asked['experiment']!r}; leave it out")
     given = {part: names(part, asked.get("data", {}).get(part)) for part in Columns._fields}
+    before = None
+    with contextlib.suppress(DataError):  # which reading it explains better
+        before = content_hash(path)
     reading = read_data(path, Columns(**given))
+    source = {"path": str(path), "sha256": content_hash(path)}
+    if before != source["sha256"]:
+        raise DataError(f"{path} must stay as it is while it is read; it has changed meanwhile; try again")
     try:
         suggested = own.plan(reading.data, asked)
     except DataError as error:
@@ -47,7 +52,6 @@ def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
     config, choices = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
     own.check_sizes(reading.data, config)
     splits = own.divide(own.prepare(reading.data, config), config)
-    source = {"path": str(path), "sha256": _sha256(path)}
     return FilePlan(reading, splits, config, (*suggested.choices, *choices), source)
 
 
@@ -118,9 +122,9 @@ def names(part: str, value: Any) -> Any:
     return tuple(value)
 
 
-def _sha256(path: Path) -> str:
+def content_hash(path: Path) -> str:
+    """The SHA-256 of a user's data: of a file, or of the names and contents of the tables in a folder."""
     digest = hashlib.sha256()
-    files = sorted(entry for entry in path.iterdir() if entry.is_file()) if path.is_dir() else [path]
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    for file in table_files(path) if path.is_dir() else [path]:
+        digest.update(os.fsencode(file.name) + b"\0" + read_whole(file))
     return digest.hexdigest()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from langenode.inference.training import Progress
+from langenode.storage import interrupts
 
 
 class Reporter:
@@ -28,7 +29,8 @@ class Reporter:
         return not self.quiet and (self.stream.isatty() or _is_notebook())
 
     def say(self, text: str) -> None:
-        """One line."""
+        """One line. A signal that was lost elsewhere ends the work here."""
+        interrupts.check()
         if not self.quiet:
             print(text, file=self.stream, flush=True)
 
@@ -65,7 +67,8 @@ class Reporter:
             yield
 
     def update(self, progress: Progress) -> None:
-        """Show where training is."""
+        """Show where training is. A signal that was lost elsewhere ends the work here."""
+        interrupts.check()
         if self._bar is not None:
             self._bar.update(
                 self._task, completed=progress.step, total=progress.num_updates, loss=progress.loss, kl=progress.kl

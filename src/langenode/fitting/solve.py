@@ -143,7 +143,13 @@ def _resume(checkpoint: Path, identity: str, like: TrainState) -> TrainState:
             f"a checkpoint must be of the same fit; {checkpoint} has another configuration or other data; delete it, "
             "or name another file"
         )
-    return container.read_tree(checkpoint, like)
+    # The history has no numbers yet beyond the last update.
+    state = container.read_tree(checkpoint, like, is_finite=False)
+    if not 0 <= int(state.step) <= len(like.history):
+        raise container.FitFileError(
+            f"a checkpoint must be of an update that was asked for; {checkpoint} is of {int(state.step)}; delete it"
+        )
+    return state
 
 
 class _Between:

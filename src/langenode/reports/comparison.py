@@ -13,7 +13,7 @@ from typing import Any
 from langenode.reports.references import DISTANCES, Measured, Member, measure
 from langenode.reports.standings import COLUMNS, standings
 from langenode.scores.diagnostics import is_k_hat_telling
-from langenode.storage.folder import RunFolder, RunFolderError, read_config, read_metrics, read_record
+from langenode.storage.folder import RunFolder, RunFolderError, read_config, read_metrics, read_provenance
 
 # Lower is better in all scores.
 SCORES = {
@@ -46,7 +46,7 @@ def compare_runs(folders: Sequence[RunFolder], *, fewest: int = 2) -> dict[str, 
     _add_distances(runs, members)
     groups = [_ranked(group) for group in _by_data(runs)]
     ranks = {row["name"]: row["rank"] for group in groups for row in group["rows"]}
-    sources = [read_record(folder.provenance).get("source") for folder in folders]
+    sources = [read_provenance(folder.provenance).get("source") for folder in folders]
     alike = _alike(runs, configs, sources)
     return {
         "scores": dict(SCORES),
@@ -78,7 +78,7 @@ def _run(member: Member) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "path": str(folder.path)}
     for key in ("experiment", "method", "target", "stochastic", "rest", "seed"):
         found[key] = metrics.get(key, config.get(key))
-    seconds = _mapping(metrics.get("seconds")) | _mapping(read_record(folder.provenance).get("seconds"))
+    seconds = _mapping(metrics.get("seconds")) | _mapping(read_provenance(folder.provenance).get("seconds"))
     diagnostics = _mapping(metrics.get("posterior"))
     scores = _scores(metrics)
     return found | {

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from langenode._version import __version__
-from langenode.storage.folder import RunFolder, read_json
+from langenode.storage.folder import RunFolder
+from langenode.storage.records import read_figures
 
 TEMPLATES = Path(__file__).parent / "templates"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -85,11 +86,11 @@ def level_of(level: str, words: Mapping[str, Any]) -> dict[str, Any]:
 
 def figures_of(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the figures in the order of their index; without an index, the images by name."""
-    index = read_json(folder.figures / "index.json", remedy=f"run: langenode evaluate {folder.path}")
-    if not isinstance(index, list):
+    index = read_figures(folder.figure_index, remedy=f"run: langenode evaluate {folder.path} --force")
+    if index is None:
         images = sorted(folder.figures.glob("*.png")) if folder.figures.is_dir() else []
         index = [{"name": path.stem, "file": path.name} for path in images]
-    return [figure(entry, _content(folder.figures, _file(entry))) for entry in index if isinstance(entry, Mapping)]
+    return [figure(entry, _content(folder.figures, _file(entry))) for entry in index]
 
 
 def figure(entry: Mapping[str, Any], content: bytes) -> dict[str, Any]:
@@ -118,6 +119,8 @@ def _file(entry: Mapping[str, Any]) -> str:
 
 def _content(root: Path, file: str) -> bytes:
     """The content of a file below `root`; nothing where there is none."""
+    if "\0" in file:
+        return b""
     path = (root / file).resolve()
     return path.read_bytes() if path.is_relative_to(root.resolve()) and path.is_file() else b""
 

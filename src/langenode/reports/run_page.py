@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from langenode.reports.pages import as_cell, as_mapping, as_text, figures_of, level_of, render, words_of_pages
-from langenode.storage.folder import RunFolder, read_config, read_metrics, read_record, write_text
+from langenode.storage.folder import RunFolder, read_config, read_metrics, read_provenance, write_text
 
 FROM_PYTHON = {
     "command": "langenode.fit(train, validation=validation, options=tomllib.loads(text))",
@@ -45,7 +45,7 @@ def render_report(folder: RunFolder) -> str:
         config=read_config(folder),
         config_text=folder.config.read_text(encoding="utf-8"),
         metrics=read_metrics(folder),
-        provenance=read_record(folder.provenance),
+        provenance=read_provenance(folder.provenance),
         figures=figures_of(folder),
         files=_files(folder, words_of_pages()),
     )

@@ -9,7 +9,6 @@ import contextlib
 import json
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,9 @@ from langenode.fitting import choose
 from langenode.fitting.progress import Reporter
 from langenode.runs import stages
 from langenode.runs.processes import Ended, num_cores, run_commands
+from langenode.runs.stored import has_config
 from langenode.storage.folder import RunFolder, RunFolderError, plain, read_record, write_json
+from langenode.storage.writing import sweep
 
 # The line of a traceback that names what was raised.
 EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
@@ -133,6 +134,7 @@ def refuse_equal(points: Sequence[Point], kind: str) -> None:
 def claim(folder: GridFolder, request: Mapping[str, Any], points: Sequence[Point], *, force: bool) -> None:
     """Store the request in an empty folder, go on with the same one, or, with `force`, remove what another left."""
     kind = folder.kind
+    sweep(folder.path, lambda name: folder.path / name in (folder.request, *folder.products))
     stored = read_record(folder.request, remedy="delete the folder, or choose another --out")
     if not stored and any(entry.name != ".lock" for entry in folder.path.iterdir()):
         raise RunFolderError(
@@ -148,7 +150,7 @@ def claim(folder: GridFolder, request: Mapping[str, Any], points: Sequence[Point
         _remove(folder, stored)
     for point in points:
         run = folder.run(point)
-        if run.config.is_file() and run.config.read_text(encoding="utf-8") != to_toml(point.config):
+        if run.config.is_file() and not has_config(run, point.config):
             raise RunFolderError(
                 f"a point must have the {kind}'s settings; those in {run.config} differ; use --force or another --out"
             )
@@ -158,14 +160,17 @@ def claim(folder: GridFolder, request: Mapping[str, Any], points: Sequence[Point
 
 def _remove(folder: GridFolder, stored: Mapping[str, Any]) -> None:
     """Remove the runs that a request names and what was made of them, nothing else."""
-    for name in stored.get("points", []):
-        run = RunFolder(folder.path / str(name))
+    points = stored.get("points")
+    for name in map(str, points if isinstance(points, list) else []):
+        run = RunFolder(folder.path / name)
         # A file that was tampered with may name a folder elsewhere.
-        is_inside = run.path.resolve().parent == folder.path.resolve()
-        if is_inside and (run.config.is_file() or run.provenance.is_file()):
-            with run.locked():
-                shutil.rmtree(run.path)
-    shutil.rmtree(folder.logs, ignore_errors=True)
+        if "\0" in name or run.path.resolve().parent != folder.path.resolve():
+            continue
+        if run.is_run:
+            run.remove()
+        (folder.logs / f"{name}.log").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it has files of others
+        folder.logs.rmdir()
     for file in (*folder.products, folder.request):
         file.unlink(missing_ok=True)
 

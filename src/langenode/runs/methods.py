@@ -6,7 +6,6 @@ nobody.
 """
 
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from langenode.fitting.progress import Reporter
 from langenode.reports import comparison, comparison_page, pictures, standings
 from langenode.runs import grid, stages
 from langenode.runs.grid import GridFolder, Point
-from langenode.storage.folder import RunFolder, plain, read_record, write_together
+from langenode.storage.folder import RunFolder, plain, read_provenance, write_bytes, write_together
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # Options that the data and the maximum-likelihood model do not depend on.
@@ -146,9 +145,7 @@ def _share(folder: ComparisonFolder, point: Point, made: Sequence[Point]) -> Non
             facts = {"command": words, "given": {"from": other.name, "what": "data and maximum-likelihood model"}}
             stages.Run.start(run.path, point.config, Reporter(quiet=True), force=run.provenance.exists(), facts=facts)
             for name in SHARED:  # the test set is looked at to see whether there are data, so it comes after these
-                temporary = run.path / f".{name}"
-                shutil.copyfile(getattr(giver, name), temporary)
-                temporary.replace(getattr(run, name))
+                write_bytes(getattr(run, name), getattr(giver, name).read_bytes())
             return
 
 
@@ -191,7 +188,7 @@ def _write(folder: ComparisonFolder, plan: Plan, errors: Mapping[str, str]) -> d
 def _notes(plan: Plan, folder: ComparisonFolder) -> list[str]:
     """What a reader of the seconds must know."""
     times = [
-        read_record(folder.run(point).provenance).get("seconds", {}).get("mle")
+        read_provenance(folder.run(point).provenance).get("seconds", {}).get("mle")
         for point in plan.points
         if folder.run(point).provenance.is_file()
     ]

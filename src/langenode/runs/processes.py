@@ -11,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
+from langenode.storage import interrupts
+
 # How libraries are told their share; XLA reads the first.
 THREADS = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 SECONDS_TO_STOP = 5.0
+_ALIVE: set[subprocess.Popen[bytes]] = set()
 
 
 class Ended(NamedTuple):
@@ -69,9 +72,11 @@ class _Children:
                     words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=self._environment
                 )
                 self._running.add(process)
+                _ALIVE.add(process)
             out, _ = process.communicate()
         with self._lock:
             self._running.discard(process)
+            _ALIVE.discard(process)
         return Ended(process.returncode, out.decode("utf-8", errors="replace"), log, time.monotonic() - begin)
 
     def stop(self) -> None:
@@ -79,7 +84,9 @@ class _Children:
         with self._lock:
             self._is_stopped = True
             running = list(self._running)
-        end = time.monotonic() + SECONDS_TO_STOP
+        # Only a terminal's interrupt has reached them.
+        seconds = SECONDS_TO_STOP if interrupts.received() in (None, signal.SIGINT) else 0.0
+        end = time.monotonic() + seconds
         for process in running:
             try:
                 process.wait(max(0.0, end - time.monotonic()))
@@ -87,10 +94,20 @@ class _Children:
                 process.terminate()
 
 
+def _end_all() -> None:
+    """For our own sudden end; each process ends in its own good order."""
+    for process in list(_ALIVE):
+        process.terminate()
+
+
+interrupts.at_sudden_end(_end_all)
+
+
 @contextlib.contextmanager
 def _terminated_is_interrupted() -> Iterator[None]:
-    """A batch system's SIGTERM ends the processes, too, as an interrupt does."""
-    if threading.current_thread() is not threading.main_thread():
+    """A batch system's SIGTERM ends the processes, too, as an interrupt does; the command has a handler of its own."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
 

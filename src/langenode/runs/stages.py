@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode.config import Config, ConfigError, read_toml, to_toml
-from langenode.data import Columns, load_data, save_data
+from langenode.data import Columns, save_data
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.base import Companion, Drawing, Experiment, Splits
 from langenode.fitting import build, evaluation, facade, plan, solve
@@ -27,9 +27,10 @@ from langenode.fitting.provenance import provenance_of
 from langenode.fitting.report import drawn
 from langenode.inference.predictions import Prediction, predict, sample_weights
 from langenode.reports import run_page
+from langenode.runs import sources, stored
 from langenode.runs.watch import Watch
-from langenode.storage import container, tables
-from langenode.storage.folder import RunFolder, RunFolderError, read_record, write_bytes, write_json, write_text
+from langenode.storage import container, interrupts, tables
+from langenode.storage.folder import RunFolder, RunFolderError, read_provenance, write_bytes, write_json
 
 Stage = Literal["simulate", "fit", "predict", "evaluate", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -48,7 +49,7 @@ class Run:
         self.reporter = reporter
         self.keys = Streams.of(config.seed)
         self._given = splits
-        self._provenance = read_record(folder.provenance)
+        self._provenance = read_provenance(folder.provenance)
         self._made = _Made()
 
     @classmethod
@@ -67,14 +68,18 @@ class Run:
         `facts` are added to the provenance; `splits` are data that have been read already.
         """
         folder = RunFolder(path)
-        folder.create(force=force)
-        write_json(folder.provenance, provenance_of(config) | dict(facts or {}))
-        write_text(folder.config, to_toml(config))  # last: a folder with a configuration is a run
+        folder.begin(to_toml(config), provenance_of(config) | dict(facts or {}), force=force)
         return cls(folder, config, reporter, splits)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the run came from, and the seconds of its stages."""
+        return self._provenance
 
     def complete(self, last: Stage = "report") -> None:
         """Do every stage up to `last` whose files are missing."""
         for stage in STAGES[: STAGES.index(last) + 1]:
+            interrupts.check()
             if not self.product(stage).exists():
                 is_reading = stage == "simulate" and "source" in self._provenance
                 with self.reporter.stage("read" if is_reading else stage):
@@ -102,6 +107,8 @@ class Run:
     def simulate(self) -> None:
         """Make (or read) the data; the test set is written last, so its presence means that all are there."""
         begin = time.perf_counter()
+        if self._given is None:
+            sources.refuse_changed(self.folder, self._provenance)
         splits = self._given or self.experiment.simulate(self.config, self.keys.data)
         for path, data in zip(self._split_paths(), splits, strict=True):
             save_data(data, path)
@@ -170,8 +177,7 @@ class Run:
     def splits(self) -> Splits:
         """The run's data."""
         if self._made.splits is None:
-            read = Splits(*(load_data(path) for path in self._split_paths()))
-            self._made = self._made._replace(splits=read)
+            self._made = self._made._replace(splits=stored.read_splits(self._split_paths()))
         assert self._made.splits is not None
         return self._made.splits
 
@@ -185,9 +191,9 @@ class Run:
     def fitted(self) -> Fit:
         """The fit."""
         if self._made.fit is None:
-            header = container.read_header(self.folder.fit)  # first: what is damaged is named before what is missing
+            container.read_header(self.folder.fit)  # first: what is damaged is named before what is missing
             point = self.point()
-            fit = self._read_fit(self.folder.fit, header, point.config)
+            fit = self._read_fit(self.folder.fit, point.config)
             fit = dataclasses.replace(fit, history=tables.read_history(self.folder.history), point_model=point.model)
             self._made = self._made._replace(fit=fit)
         assert self._made.fit is not None
@@ -195,9 +201,10 @@ class Run:
 
     def _predictions(self) -> tuple[Prediction, np.ndarray]:
         if self._made.predictions is None:
-            stored = tables.read_predictions(self.folder.predictions)
-            prediction = Prediction(stored.outputs, jnp.asarray(stored.weights))
-            self._made = self._made._replace(predictions=(prediction, stored.observable))
+            dim = self.fitted().problem.partition.dim
+            found = stored.predictions_for(self.folder.predictions, self.splits().test, dim)
+            prediction = Prediction(found.outputs, jnp.asarray(found.weights))
+            self._made = self._made._replace(predictions=(prediction, found.observable))
         assert self._made.predictions is not None
         return self._made.predictions
 
@@ -210,36 +217,34 @@ class Run:
         return point
 
     def _stored_point(self) -> PointChoice:
-        header = container.read_header(self.folder.mle)
-        model = type(self.config.model).model_validate(header["model"])
-        config = self.config.model_copy(update={"model": model})
-        stored = container.read_tree(self.folder.mle, build.untrained(self.experiment, config))
-        return PointChoice(header["chosen"], config, stored, header["tried"])
+        return stored.read_point(self.folder.mle, self.experiment, self.config)
 
     def _fit_of(self, solved: solve.Solved, point: PointChoice, data: Prepared) -> Fit:
         splits, columns = self.splits(), self._provenance.get("columns", {})
         named = Columns(**{part: plan.names(part, value) for part, value in columns.items()})
         return facade.fit_of(solved, point, data, train=splits.train, validation=splits.validation, columns=named)
 
-    def _read_fit(self, path: Path, header: Mapping[str, Any], config: Any) -> Fit:
-        return facade.read_fit(path, header, config, build.untrained(self.experiment, config))
+    def _read_fit(self, path: Path, config: Any) -> Fit:
+        return stored.read_fit(path, self.experiment, config, self.splits().train)
 
     def _companions(self, splits: Splits) -> dict[str, Companion]:
         found, options, key = {}, self.config.predict, self.keys.evaluation
         for name, config in self.experiment.companions(self.point().config).items():
-            path = self.folder.companion(name)
-            other = self._read_fit(path, container.read_header(path), config)
+            other = self._read_fit(self.folder.companion(name), config)
             predictions = predict(other.problem, splits.test, options.num_samples, self.fitted().rule, key=key).outputs
             weights = np.asarray(sample_weights(other.problem.posterior, options.num_weights, key=key))
             found[name] = Companion(predictions, weights)
         return found
 
     def _draw(self, drawings: Mapping[str, Drawing]) -> None:
-        """The figures, and an index with the words beside them."""
+        """The figures, and an index with the words beside them; it comes first, since it says which are the run's."""
         found = drawn(drawings)
+        before = set(self.folder.figure_files())
+        write_json(self.folder.figure_index, [entry for entry, _ in found])
+        for name in before - {entry["file"] for entry, _ in found}:
+            (self.folder.figures / name).unlink(missing_ok=True)
         for entry, content in found:
             write_bytes(self.folder.figures / entry["file"], content)
-        write_json(self.folder.figures / "index.json", [entry for entry, _ in found])
 
     def _choices(self, fit: Fit) -> list[dict[str, str]]:
         """What was chosen for the user: from the data, and the model among its candidates."""
@@ -280,10 +285,11 @@ def open_run(
     facts: Mapping[str, Any] | None = None,
     splits: Splits | None = None,
 ) -> Run:
-    """Resume an unfinished run of the same configuration, or start a new one."""
+    """Resume an unfinished run of the same configuration and data, or start a new one."""
     refuse_function(config)
     folder = RunFolder(path)
-    if not force and folder.config.exists() and folder.config.read_text() == to_toml(config):
+    if not force and folder.is_run and stored.has_config(folder, config):
+        sources.refuse_other(folder, facts or {})
         reporter.say(f"resuming the run in {path}")
         return Run(folder, config, reporter, splits)
     return Run.start(path, config, reporter, force=force, facts=facts, splits=splits)
@@ -298,12 +304,18 @@ def refuse_function(config: Any) -> None:
 def existing_run(path: Path, reporter: Reporter) -> Run:
     """The run in a folder, with the configuration that is stored there."""
     folder = RunFolder(path)
+    remedy = "name the folder of a run, e.g. runs/ou-langevin"
     if not folder.config.is_file():
         found = "it has no config.toml" if path.is_dir() else "there is no such folder"
-        raise RunFolderError(f"{path} must be a run folder; {found}; name the folder of a run, e.g. runs/ou-langevin")
-    stored = read_toml(folder.config)
-    name = str(stored.get("experiment"))
+        raise RunFolderError(f"{path} must be a run folder; {found}; {remedy}")
+    read_provenance(folder.provenance)
+    if not folder.is_run:  # a config.toml may be the user's, and what lies beside it, too
+        raise RunFolderError(f"{path} must be a run folder; its config.toml is no run's (no provenance.json); {remedy}")
+    read = read_toml(folder.config)
+    name = str(read.get("experiment"))
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
-        raise ConfigError(f"experiment in {folder.config} must be one of {known}; got {name!r}; correct it")
-    return Run(folder, settle(EXPERIMENTS[name].config, stored), reporter)
+        raise ConfigError(f"experiment in {folder.config} must be one of {known}; got {name[:60]!r}; correct it")
+    run = Run(folder, settle(EXPERIMENTS[name].config, read), reporter)
+    sources.note_changed(folder, run.provenance, reporter)
+    return run

@@ -1,34 +1,47 @@
-"""The run folder: its file names, atomic writes, and a lock.
-
-Every file is written under a temporary name in the same folder and then moved into place, so that a reader never sees a
-partial file.
-"""
+"""The run folder: its file names, what in it is the run's own, and its lock."""
 
 import contextlib
-import json
-import os
-import shutil
-import tempfile
-import time
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-SECONDS_TO_WRITE_A_LOCK = 5.0
+from langenode.storage import lock
+from langenode.storage.records import (
+    Metrics,
+    is_provenance,
+    read_checked,
+    read_json,
+    read_provenance,
+    read_record,
+    value_or_none,
+)
+from langenode.storage.writing import (
+    RunFolderError,
+    as_json,
+    plain,
+    sweep,
+    write_bytes,
+    write_json,
+    write_text,
+    write_together,
+)
 
-
-class RunFolderError(ValueError):
-    """What must hold of a run folder, what was found, and what to do."""
+COMPANION = re.compile(r"companion-[\w.-]+\.langenode")
+PICTURE = re.compile(r"[\w.-]+\.png")
+# How often the folder may vanish while its lock is taken: another process removes an empty one that it had made.
+MOST_TRIES = 100
 
 
 class RunFolder:
-    """The files of one run, by name."""
+    """The files of one run, by name. Every attribute that is a path, but `path`, is the run's own."""
 
     def __init__(self, path: Path):
         self.path = Path(path)
-        self.config = self.path / "config.toml"
+        # In the order in which they are made: the later ones are removed first.
         self.provenance = self.path / "provenance.json"
+        self.config = self.path / "config.toml"
         self.data = self.path / "data.nc"
         self.validation = self.path / "validation.nc"
         self.test = self.path / "test.nc"
@@ -38,8 +51,8 @@ class RunFolder:
         self.history = self.path / "history.csv"
         self.convergence = self.path / "convergence.csv"
         self.predictions = self.path / "predictions.nc"
-        self.metrics = self.path / "metrics.json"
         self.figures = self.path / "figures"
+        self.metrics = self.path / "metrics.json"
         self.report = self.path / "report.html"
         self.lock = self.path / ".lock"
 
@@ -47,51 +60,136 @@ class RunFolder:
         """Return the file of another fit, for comparison."""
         return self.path / f"companion-{name}.langenode"
 
-    def create(self, *, force: bool) -> None:
-        """Make the folder; refuse one that already holds a run, or, with `force`, remove that run first."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"a run needs a folder; {self.path} is a file; choose another --out")
-        occupied = self.path.exists() and any(entry.name != self.lock.name for entry in self.path.iterdir())
-        if occupied and not force:
-            raise RunFolderError(f"a new run needs an empty folder; {self.path} is not; use --force or another --out")
-        if occupied and not (self.config.exists() or self.provenance.exists()):
+    @property
+    def figure_index(self) -> Path:
+        """The list of the run's figures, with the words beside them."""
+        return self.figures / "index.json"
+
+    # What is the run's own
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run was started here: a provenance.json of ours says so. A config.toml alone may be the user's."""
+        return is_provenance(self.provenance)
+
+    def own_files(self) -> list[Path]:
+        """Return the files that the run has written, in the order in which they are made; no other file is ours."""
+        companions = list(self.path.iterdir()) if self.path.is_dir() else []
+        companions = sorted(path for path in companions if COMPANION.fullmatch(path.name))
+        files: list[Path] = []
+        for name, path in vars(self).items():
+            if name == "figures":
+                files += [self.figure_index, *(self.figures / file for file in self.figure_files())]
+            elif isinstance(path, Path) and name not in ("path", "lock"):
+                files += [*(companions if name == "fit" else []), path]
+        return [path for path in files if _is_entry(path)]
+
+    def figure_files(self) -> list[str]:
+        """Return the names of the pictures that the index lists; names of files elsewhere are left out."""
+        index = value_or_none(self.figure_index)
+        entries = [entry for entry in index if isinstance(entry, Mapping)] if isinstance(index, list) else []
+        names = [entry.get("file") for entry in entries]
+        return sorted({name for name in names if isinstance(name, str) and PICTURE.fullmatch(name)})
+
+    def _is_own_name(self, name: str) -> bool:
+        names = {path.name for path in vars(self).values() if isinstance(path, Path) and path != self.path}
+        return name in names or COMPANION.fullmatch(name) is not None
+
+    def is_free(self) -> bool:
+        """Whether a run can begin here: nothing is there but what a killed process left of its first steps."""
+        if not self.path.is_dir():
+            return not _is_entry(self.path)
+        names = {entry.name for entry in self.path.iterdir()} - {self.lock.name}
+        return not names or (names == {self.provenance.name} and self.is_run)
+
+    def clear(self) -> None:
+        """Remove the run, the latest results first, and leave everything else where it is."""
+        files = self.own_files()
+        folders = [path for path in files if path.is_dir() and not path.is_symlink()]
+        if folders:
             raise RunFolderError(
-                f"--force replaces only a run; {self.path} holds none (no config.toml); choose another --out"
+                f"--force replaces only files of a run; {folders[0]} is a folder; move it, or choose another --out"
             )
-        if occupied:
-            self._remove_run()
+        for path in reversed(files):
+            path.unlink(missing_ok=True)
+        if self.figures.is_dir():
+            sweep(self.figures, _is_own_figure)
+            with contextlib.suppress(OSError):  # it has files of others
+                self.figures.rmdir()
+
+    def remove(self) -> None:
+        """Remove the run, and its folder if nothing else is in it."""
+        with self.locked():
+            self.clear()
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
+
+    # Its beginning
+
+    def check_can_begin(self, *, force: bool) -> None:
+        """Refuse a folder that is not empty; with `force`, refuse one that holds something else than a run."""
+        if _is_entry(self.path) and not self.path.is_dir():
+            raise RunFolderError(f"a run needs a folder; {self.path} is a file; choose another --out")
+        if self.is_free():
+            return
+        if not force:
+            raise RunFolderError(f"a new run needs an empty folder; {self.path} is not; use --force or another --out")
+        if not self.is_run:
+            why = "its provenance.json is not a run's" if _is_entry(self.provenance) else "no provenance.json"
+            raise RunFolderError(f"--force replaces only a run; {self.path} holds none ({why}); choose another --out")
+
+    def begin(self, config: str, provenance: Mapping[str, Any], *, force: bool) -> None:
+        """Begin a run in an empty folder or, with `force`, in place of another run.
+
+        The other run is removed once the new one's configuration is on disk. A folder with a configuration is a run,
+        so that comes last.
+        """
+        self.check_can_begin(force=force)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            contents = {self.provenance: as_json(dict(provenance)), self.config: config.encode("utf-8")}
+            write_together(contents, before_moving=self.clear)
         except OSError as error:
             raise RunFolderError(
-                f"the run folder must be writable; {self.path}: {error.strerror}; choose another --out"
+                f"the run folder must be writable; {self.path}: {error.strerror or error}; choose another --out"
             ) from None
-
-    def _remove_run(self) -> None:
-        for entry in self.path.iterdir():
-            if entry == self.lock:
-                continue
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock; refuse a second process on the same folder, and take over a dead process's lock.
+        """Hold the folder's lock; refuse a second process on the same folder. What killed processes left is removed.
 
         A folder that was created for the lock and is still empty at the end is removed.
         """
-        with _removed_if_new_and_empty(self.path):
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                _take_lock(self.lock)
-            except OSError as error:
-                what = error.strerror or str(error)
-                raise RunFolderError(
-                    f"the run folder must be writable; {self.path}: {what}; choose another --out"
-                ) from None
-            try:
-                yield
-            finally:
-                self.lock.unlink(missing_ok=True)
+        with _removed_if_new_and_empty(self.path), contextlib.ExitStack() as stack:
+            self._take_lock(stack)
+            for folder in (self.path, self.figures):
+                sweep(folder, self._is_own_name if folder == self.path else _is_own_figure)
+            yield
+
+    def _take_lock(self, stack: contextlib.ExitStack) -> None:
+        try:
+            for _ in range(MOST_TRIES):
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(lock.locked(self.lock))
+                    return
+            raise FileNotFoundError(2, "it is removed again and again")
+        except lock.InUseError as error:
+            raise RunFolderError(f"a run folder is for one process at a time; {self.path} {error}") from None
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise RunFolderError(
+                f"the run folder must be writable; {self.path}: {what}; choose another --out"
+            ) from None
+
+
+def _is_own_figure(name: str) -> bool:
+    return PICTURE.fullmatch(name) is not None or name == "index.json"
+
+
+def _is_entry(path: Path) -> bool:
+    """Whether a name is taken, also by a link to nothing."""
+    return path.exists() or path.is_symlink()
 
 
 @contextlib.contextmanager
@@ -105,113 +203,6 @@ def _removed_if_new_and_empty(path: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def _take_lock(path: Path) -> None:
-    for _ in range(2):
-        try:
-            with path.open("x") as file:
-                file.write(str(os.getpid()))
-            return
-        except FileExistsError:
-            if _is_running(path):
-                break
-            path.unlink(missing_ok=True)
-        except OSError:  # disk full: an empty lock has no owner
-            path.unlink(missing_ok=True)
-            raise
-    raise RunFolderError(
-        f"a run folder is for one process at a time; {path.parent} is in use; wait, or choose another --out"
-    )
-
-
-def _is_running(path: Path) -> bool:
-    try:
-        text = path.read_text()
-        if not text:  # just created and its owner not yet written, or left by a process that died at that point
-            return time.time() - path.stat().st_mtime < SECONDS_TO_WRITE_A_LOCK
-        os.kill(int(text), 0)
-    except (ValueError, ProcessLookupError, FileNotFoundError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically: it appears complete or not at all."""
-    write_together({path: content})
-
-
-def write_together(contents: Mapping[Path, bytes]) -> None:
-    """Write files that belong together: none is moved into place before all are on disk."""
-    temporaries: dict[Path, Path] = {}
-    try:
-        for path, content in contents.items():
-            _make_folder(path.parent)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            temporaries[path] = Path(name)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            temporaries[path].chmod(0o644)
-        for path, temporary in temporaries.items():
-            temporary.replace(path)
-    except BaseException:
-        for temporary in temporaries.values():
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"results must be written to a folder; {path}: {error.strerror}; choose another --out"
-        ) from None
-
-
-def write_text(path: Path, content: str) -> None:
-    """`write_bytes` for text."""
-    write_bytes(path, content.encode("utf-8"))
-
-
-def write_json(path: Path, content: Any) -> None:
-    """`write_bytes` for JSON; NaN becomes null, since JSON has no NaN."""
-    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to JSON types: lists for arrays and tuples, None where a number is not finite."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
-
-
-def read_record(path: Path, *, remedy: str = "delete it, or make the run again") -> dict[str, Any]:
-    """Read a JSON file that holds a mapping; empty if there is no file."""
-    found = read_json(path, remedy=remedy)
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise RunFolderError(f"{path.name} must hold a JSON object; {path} holds another value; {remedy}")
-    return found
-
-
-def read_json(path: Path, *, remedy: str) -> Any:
-    """Read a JSON file; None if there is no file."""
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"{path.name} must be JSON; {path} is damaged ({error}); {remedy}") from None
-
-
 def read_config(folder: RunFolder) -> dict[str, Any]:
     """Read the resolved configuration; a folder is a run if it has one."""
     if not folder.path.is_dir():
@@ -220,7 +211,7 @@ def read_config(folder: RunFolder) -> dict[str, Any]:
         raise RunFolderError(f"a run folder holds a config.toml; {folder.path} has none; name the folder of a run")
     try:
         return tomllib.loads(folder.config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise RunFolderError(f"a configuration must be TOML; {folder.config} is not ({error}); correct it") from None
 
 
@@ -229,4 +220,20 @@ def read_metrics(folder: RunFolder) -> dict[str, Any]:
     remedy = f"run: langenode evaluate {folder.path}"
     if not folder.metrics.is_file():
         raise RunFolderError(f"a run must be evaluated first; {folder.path} has no metrics.json; {remedy}")
-    return read_record(folder.metrics, remedy=f"{remedy} --force")
+    return read_checked(folder.metrics, Metrics, remedy=f"{remedy} --force")
+
+
+__all__ = [
+    "RunFolder",
+    "RunFolderError",
+    "plain",
+    "read_config",
+    "read_json",
+    "read_metrics",
+    "read_provenance",
+    "read_record",
+    "write_bytes",
+    "write_json",
+    "write_text",
+    "write_together",
+]

@@ -11,7 +11,7 @@ import numpy as np
 from langenode.data import Dataset
 from langenode.inference.predictions import Prediction
 from langenode.storage.bands import prediction_dataset
-from langenode.storage.folder import write_bytes, write_text
+from langenode.storage.folder import RunFolderError, write_bytes, write_text
 
 HISTORY = ("loss", "data", "kl", "validation")
 
@@ -37,13 +37,32 @@ def write_predictions(
 
 def read_predictions(path: Path) -> StoredPrediction:
     """The samples and the weights that made them. New observations are stored where they differ from the outputs."""
+    remedy = f"run: langenode predict {path.parent} --force"
+    try:
+        outputs, weights, observable = _stored_arrays(path)
+    except FileNotFoundError:
+        raise RunFolderError(f"a run must be predicted first; there is no {path}; {remedy}") from None
+    except Exception as error:  # libraries may raise almost anything on a damaged file
+        raise RunFolderError(f"{path} must hold predictions; reading it failed ({error}); {remedy}") from None
+    is_whole = outputs.ndim == 4 and outputs.shape == observable.shape and len(outputs) >= 2
+    if not is_whole or weights.ndim != 2 or len(weights) != len(outputs):
+        raise RunFolderError(
+            f"{path} must hold samples over (sample, condition, time, out); it has arrays of {outputs.shape}, "
+            f"{observable.shape} and {weights.shape}; {remedy}"
+        )
+    return StoredPrediction(outputs, observable, weights)
+
+
+def _stored_arrays(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     import xarray as xr
 
     with xr.open_dataset(path, engine="scipy") as stored:
         outputs = np.asarray(stored["outputs"], float)
         weights = np.asarray(stored["weights"]) if "weights" in stored else np.zeros((len(outputs), 0))
+        if weights.dtype.kind != "f":
+            raise ValueError(f"weights are {weights.dtype}")
         observable = np.asarray(stored["observations"], float) if "observations" in stored else outputs
-        return StoredPrediction(outputs, observable, weights)
+        return outputs, weights, observable
 
 
 def history_columns(rows: np.ndarray, validation: np.ndarray, block: int) -> dict[str, np.ndarray]:
@@ -67,24 +86,54 @@ def write_history(path: Path, history: Mapping[str, np.ndarray]) -> None:
 
 
 def read_history(path: Path) -> dict[str, np.ndarray]:
-    """The columns of the history."""
-    if len(path.read_text().splitlines()) < 2:  # nothing was trained
-        return {name: np.zeros(0) for name in HISTORY}
-    table = np.genfromtxt(path, delimiter=",", names=True)
-    return {name: np.atleast_1d(table[name]) for name in HISTORY}
+    """The columns of the history; empty where nothing was trained."""
+    header, *rows = _read_rows(path)
+    if header != ["update", *HISTORY] or any(len(row) != len(header) for row in rows):
+        raise _damaged(path, f"its columns must be update, {', '.join(HISTORY)}")
+    columns = {name: np.array([_cell(path, row[i + 1]) for row in rows]) for i, name in enumerate(HISTORY)}
+    return {name: column if rows else np.zeros(0) for name, column in columns.items()}
+
+
+def _read_rows(path: Path) -> list[list[str]]:
+    """The rows of a table of ours, cells apart."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise _damaged(path, "it is not there") from None
+    except ValueError:
+        raise _damaged(path, "it is not text") from None
+    return [line.split(",") for line in text.splitlines() if line] or [[]]
+
+
+def _cell(path: Path, text: str) -> float:
+    try:
+        return float(text) if text else np.nan
+    except ValueError:
+        raise _damaged(path, f"{text[:40]!r} is not a number") from None
+
+
+def _damaged(path: Path, why: str) -> RunFolderError:
+    return RunFolderError(
+        f"{path.name} must be a table that the fit wrote; {path}: {why}; run: langenode fit {path.parent} --force"
+    )
 
 
 def add_convergence(path: Path, step: int, w1_per_time: np.ndarray) -> None:
     """Add a row; drop rows beyond `step`, left by a run that was interrupted after its last checkpoint."""
-    earlier = path.read_text().splitlines() if path.exists() else []
-    kept = [line for line in earlier if int(line.split(",")[0]) < step]
+    earlier = _read_rows(path) if path.exists() else []
+    kept = [",".join(row) for row in earlier if _cell(path, row[0]) < step]
     row = ",".join([str(step), *(repr(float(x)) for x in w1_per_time)])
     write_text(path, "\n".join([*kept, row]) + "\n")
 
 
 def read_convergence(path: Path) -> dict[str, np.ndarray]:
     """Read W1 over time at some updates: `update` and `w1`, (update, time)."""
-    table = np.loadtxt(path, delimiter=",", ndmin=2) if path.exists() else np.zeros((0, 2))
+    if not path.exists():
+        return {"update": np.zeros(0), "w1": np.zeros((0, 1))}
+    rows = _read_rows(path)
+    if any(len(row) != len(rows[0]) or len(row) < 2 for row in rows):
+        raise _damaged(path, "its rows must be equally long, an update and W1 at every time")
+    table = np.array([[_cell(path, cell) for cell in row] for row in rows])
     return {"update": table[:, 0], "w1": table[:, 1:]}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pydantic
 
-from langenode.config import Config, ConfigError
+from langenode.config import Config, ConfigError, shortened
 from langenode.fitting.methods.base import Drawn, Ingredients, Method, Trained
 
 # In the order of tables and comparisons.
@@ -62,13 +62,14 @@ def methods() -> dict[str, Method]:
     return found
 
 
-def find(name: str) -> Method:
+def find(name: Any) -> Method:
     """The method of a name; a `ConfigError` with the nearest name where there is none."""
     known = methods()
-    if name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1)
+    if not isinstance(name, str) or name not in known:
+        shown = shortened(name)
+        near = difflib.get_close_matches(shown.strip("'"), known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-        raise ConfigError(f"a method must be known; got {name!r}; {hint}")
+        raise ConfigError(f"a method must be known; got {shown}; {hint}")
     return known[name]
 
 

@@ -1,0 +1,133 @@
+"""The headers of our own files, every value checked before anything is built from it."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Field
+
+from langenode.data import Columns, DataError, Scaling
+from langenode.inference.targets import Population, Posterior, Target, Tempered
+from langenode.storage import container
+from langenode.storage.container import FitFileError
+from langenode.storage.records import Diagnostics, Training, what_is_wrong
+
+TARGETS = {kind.name: kind for kind in (Posterior, Tempered, Population)}
+Number = Annotated[float, Field(allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Header(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+class FitHeader(_Header):
+    """What a fit file says beside its arrays."""
+
+    experiment: str
+    config: dict[str, Any]
+    scaling: dict[str, Any]
+    input_names: list[Name]
+    output_names: Annotated[list[Name], Field(min_length=1)]
+    noise_factor: Annotated[list[NotNegative], Field(min_length=1)]
+    positions: list[Whole]
+    target: dict[str, Any]
+    num_draws: Annotated[int, Field(ge=1)] | None
+    reference_rank: Whole | None
+    is_linearised: bool
+    noise_sigma: list[NotNegative] | None
+    columns: dict[str, str | list[str] | None]
+    training: Training
+    diagnostics: Diagnostics
+
+    @pydantic.model_validator(mode="after")
+    def _agree(self) -> "FitHeader":
+        num = len(self.output_names)
+        for what, names in (("input", self.input_names), ("output", self.output_names)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"{what}_names must differ from each other")
+        if len(self.noise_factor) not in (1, num):
+            raise ValueError(f"there must be one noise_factor, or one per output ({num})")
+        if self.noise_sigma is not None and len(self.noise_sigma) not in (1, num):
+            raise ValueError(f"there must be one noise_sigma, or one per output ({num})")
+        if self.positions != sorted(set(self.positions)):
+            raise ValueError("positions must increase")
+        if set(self.columns) - set(Columns._fields):
+            raise ValueError(f"columns must be among {', '.join(Columns._fields)}")
+        return self
+
+
+class _Tried(_Header):
+    name: str
+    error: Number
+
+
+class PointHeader(_Header):
+    """What the file of a maximum-likelihood model says beside its arrays."""
+
+    model: dict[str, Any]
+    chosen: str
+    tried: list[_Tried]
+
+
+def read_fit_header(path: Path) -> dict[str, Any]:
+    """The header of a fit file, checked."""
+    header = container.read_header(path)
+    wanted = {"experiment", "config", "scaling", "input_names", "output_names", "noise_factor", "positions", "target"}
+    if not wanted <= set(header):
+        raise FitFileError(f"{path} must hold a whole fit; it holds a part of one; give fit.langenode")
+    return _checked(path, header, FitHeader)
+
+
+def read_point_header(path: Path) -> dict[str, Any]:
+    """The header of the file of a maximum-likelihood model, checked."""
+    return _checked(path, container.read_header(path), PointHeader)
+
+
+def _checked(path: Path, header: dict[str, Any], kind: type[_Header]) -> dict[str, Any]:
+    try:
+        kind.model_validate(header)
+    except (pydantic.ValidationError, RecursionError) as error:
+        raise FitFileError(f"a fit file must make sense; {path}: {what_is_wrong(error)}; create it again") from None
+    return header
+
+
+def stored_scaling(path: Path, header: Mapping[str, Any]) -> Scaling:
+    """The units of a fit, one per column."""
+    try:
+        scaling = Scaling.from_dict(header["scaling"])
+    except (DataError, TypeError, ValueError, OverflowError) as error:
+        raise FitFileError(f"a fit file must make sense; {path}: {error}; create it again") from None
+    for kind in ("input", "output"):
+        found, wanted = getattr(scaling, f"{kind}_scale").size, len(header[f"{kind}_names"])
+        if found != wanted:
+            raise FitFileError(
+                f"a fit file must have one scale per column; {path} has {found} for {wanted} {kind}s; create it again"
+            )
+    if not isinstance(header["scaling"]["from_zero"], bool):
+        raise FitFileError(f"from_zero of a scaling must be true or false; {path} has another; create it again")
+    return scaling
+
+
+def stored_target(path: Path, header: Mapping[str, Any], name: str) -> Target:
+    """What was inferred; `name` is what the configuration says of it."""
+    fields = dict(header["target"])
+    kind = TARGETS.get(name)
+    try:
+        if kind is None or fields.pop("name", None) != name:
+            raise ValueError(f"target must be {name}, as in its configuration")
+        for field in dataclasses.fields(kind):
+            value = fields.get(field.name, field.default)
+            wanted: Any = field.type
+            pydantic.TypeAdapter(wanted).validate_python(value, strict=True)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"target.{field.name} must be finite")
+        return kind(**fields)
+    except (ValueError, TypeError) as error:
+        why = what_is_wrong(error) if isinstance(error, pydantic.ValidationError) else error
+        raise FitFileError(f"a fit file must make sense; {path}: {why}; create it again") from None

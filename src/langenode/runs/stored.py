@@ -1,0 +1,74 @@
+"""What stages read of a run's files: each is compared with the configuration and the data before it is used."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from langenode.config import ConfigError, to_toml
+from langenode.data import Dataset, load_data
+from langenode.experiments.base import Experiment, Splits
+from langenode.fitting import build, facade, headers
+from langenode.fitting.build import PointChoice
+from langenode.fitting.fit import Fit
+from langenode.storage import container, tables
+from langenode.storage.container import FitFileError
+from langenode.storage.folder import RunFolder, RunFolderError
+from langenode.storage.records import what_is_wrong
+from langenode.storage.tables import StoredPrediction
+
+
+def has_config(folder: RunFolder, config: Any) -> bool:
+    """Whether the run in a folder has exactly this configuration."""
+    return folder.config.is_file() and folder.config.read_bytes() == to_toml(config).encode("utf-8")
+
+
+def read_splits(paths: Sequence[Path]) -> Splits:
+    """Training, validation and test data, which have the same columns."""
+    splits = Splits(*(load_data(path) for path in paths))
+    for path, data in zip(paths, splits, strict=True):
+        for what in ("input_names", "output_names"):
+            if getattr(data, what) != getattr(splits.train, what):
+                raise RunFolderError(
+                    f"the data of a run must have the same columns; {path} and {paths[0]} differ in {what}; make the "
+                    "run again"
+                )
+    return splits
+
+
+def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
+    """The model at its maximum likelihood, and the configuration that was settled with it."""
+    header = headers.read_point_header(path)
+    try:
+        model = type(config.model).model_validate(header["model"])
+        settled = config.model_copy(update={"model": model})
+        structure = build.structure(experiment, settled)
+    except pydantic.ValidationError as error:
+        raise FitFileError(f"a fit file must make sense; {path}: {what_is_wrong(error)}; fit again") from None
+    except ConfigError as error:
+        raise FitFileError(f"the configuration in {path} must make sense; {error}") from None
+    return PointChoice(header["chosen"], settled, container.read_tree(path, structure), header["tried"])
+
+
+def read_fit(path: Path, experiment: Experiment, config: Any, train: Dataset) -> Fit:
+    """A fit of this configuration to data with these columns."""
+    header = headers.read_fit_header(path)
+    for what in ("input_names", "output_names"):
+        if tuple(header[what]) != getattr(train, what):
+            raise FitFileError(
+                f"a fit must have the columns of its run's data; {path} has other {what}; fit again with --force"
+            )
+    return facade.read_fit(path, header, config, build.structure(experiment, config))
+
+
+def predictions_for(path: Path, test: Dataset, dim: int) -> StoredPrediction:
+    """Stored samples for these data, with their stochastic weights."""
+    found = tables.read_predictions(path)
+    wanted = (*test.cases().times.shape, test.num_outputs)
+    if found.outputs.shape[1:] != wanted or found.weights.shape[1] != dim:
+        raise RunFolderError(
+            f"{path} must hold samples of {wanted} outputs and {dim} weights; it has {found.outputs.shape[1:]} and "
+            f"{found.weights.shape[1]}; run: langenode predict {path.parent} --force"
+        )
+    return found
