@@ -62,8 +62,8 @@ def main() -> None:
                     times[version].append(per_update(source, experiment, Path(name) / version))
             before, after = (statistics.median(times[version]) for version in sources)
             pairs = ", ".join(f"{b / a:.2f}" for b, a in zip(times["before"], times["after"], strict=True))
-            load = os.getloadavg()[0]
-            print(f"| {experiment} | {before:.1f} | {after:.1f} | {before / after:.2f} | {pairs} | {load:.1f} |", flush=True)
+            figures = f"{before:.1f} | {after:.1f} | {before / after:.2f} | {pairs} | {os.getloadavg()[0]:.1f}"
+            print(f"| {experiment} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":
