@@ -240,9 +240,7 @@ def test_the_order_of_references_and_what_none_is_said_as(tmp_path):
     record = {"is_trusted": True, "reason": ""}
     failed = record | {"is_trusted": False, "reference_rank": 1}
     runs = [
-        write_run(
-            tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, record | {"is_trusted": False, "reference_rank": 1}
-        ),
+        write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, failed),
         write_run(tmp_path / "s", "smc", two_points(1.0, 0.25), weights, record | {"reference_rank": 2}),
         write_run(tmp_path / "m", "map", two_points(1.0, 0.0), weights),
     ]

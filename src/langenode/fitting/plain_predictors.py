@@ -53,7 +53,7 @@ def gp(train: Dataset, test: Dataset, num_samples: int, *, rng: np.random.Genera
 
     Its kernel is a squared exponential with a length per feature plus white noise, by maximum marginal likelihood.
     """
-    features, rows = _features(train, train), _features(test, train)
+    features, rows = _features(train, test)
     member = _members(test, num_samples, rng)
     condition = np.arange(test.num_conditions)
     samples = np.empty((num_samples, test.num_conditions, test.num_times, test.num_outputs))
@@ -153,14 +153,18 @@ def _same_inputs(train: Dataset, order: np.ndarray, times: np.ndarray, inputs: n
 # The Gaussian process
 
 
-def _features(data: Dataset, train: Dataset) -> np.ndarray:
-    """Return time, start and inputs of every row, (traj, time, feature)."""
-    times = data.times if _has_common_clock(train) else data.times - data.times[:, :1]
-    parts = [times[..., None], data.inputs]
-    if data.initial is not None and train.initial is not None:
-        start = data.initial[:, None, :]
-        parts.append(np.broadcast_to(start, (*times.shape, start.shape[-1])))
-    return np.concatenate(parts, axis=-1)
+def _features(train: Dataset, test: Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return time, start (if it is known of both) and inputs of every row, (traj, time, feature)."""
+    is_elapsed = not _has_common_clock(train)
+    is_started = train.initial is not None and test.initial is not None
+    found = []
+    for data in (train, test):
+        times = data.times - data.times[:, :1] if is_elapsed else data.times
+        parts = [times[..., None], data.inputs]
+        if is_started and data.initial is not None:
+            parts.append(np.repeat(data.initial[:, None, :], times.shape[1], axis=1))
+        found.append(np.concatenate(parts, axis=-1))
+    return found[0], found[1]
 
 
 def _regressed(
