@@ -41,6 +41,7 @@ HEAVY = (
     "xarray",
     "pandas",
     "scipy.stats",
+    "sklearn",
     "pyarrow",
     "jinja2",
     "matplotlib",

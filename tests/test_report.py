@@ -26,7 +26,7 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
         "Caution. The bands are too wide.",
         "W1 to the data near Passed 0.0123 at most 0.0143",
         "coverage too wide Failed",
-        "k-hat no density Not judged not available",
+        "k-hat no density In doubt not available",
         "Figure 1. What the density shows.",
         "100 values",
         "langenode run ou --config config.toml --out NEW-FOLDER",

@@ -238,12 +238,11 @@ def test_predictions_are_held_against_a_trusted_sampler(tmp_path):
 
 def test_the_order_of_references_and_what_none_is_said_as(tmp_path):
     weights = np.random.default_rng(0).normal(size=(16, 3))
-    record = {"is_trusted": True, "reason": "", "reference_rank": 1}
+    record = {"is_trusted": True, "reason": ""}
+    failed = record | {"is_trusted": False, "reference_rank": 1}
     runs = [
-        write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, record | {"is_trusted": False}),
-        write_run(
-            tmp_path / "s", "smc", two_points(1.0, 0.25), weights, record | {"method": "smc", "reference_rank": 2}
-        ),
+        write_run(tmp_path / "n", "nuts", two_points(1.0, 0.5), weights, failed),
+        write_run(tmp_path / "s", "smc", two_points(1.0, 0.25), weights, record | {"reference_rank": 2}),
         write_run(tmp_path / "m", "map", two_points(1.0, 0.0), weights),
     ]
     found, _ = measured(runs)
@@ -251,7 +250,13 @@ def test_the_order_of_references_and_what_none_is_said_as(tmp_path):
     assert found["n"]["std_ratio"] == pytest.approx(2.0, rel=1e-12)
     without = measured([runs[0], runs[2]])[1]
     assert all(run["reference"]["to"] is None for run in without["runs"])
-    assert "No reference posterior" in without["standings"][0]["notes"][0]
+    assert without["standings"][0]["notes"] == [
+        "No reference posterior: no exact one is known, and no run of nuts passes its diagnostics."
+    ]
+    neither = measured([runs[2], write_run(tmp_path / "l", "laplace", two_points(1.0, 0.0), weights)])[1]
+    assert neither["standings"][0]["notes"] == [
+        "No reference posterior: no exact one is known, and no run of nuts or smc is among these."
+    ]
 
 
 def test_a_fallback_or_another_problem_is_no_reference(tmp_path):
@@ -272,7 +277,7 @@ def test_exact_moments_come_before_draws(tmp_path):
     draws = rng.normal(size=(16, 2))
     exact = {"how": "quadrature", "mean": [0.0, 1.0], "std": [1.0, 2.0], "log_evidence": -3.0}
     shifted = np.stack([[-0.5, 3.0], [1.5, 3.0]] * 8)  # means 0.5 and 3, standard deviations 1 and 0
-    trusted = {"method": "nuts", "is_trusted": True, "reference_rank": 1, "log_evidence": -2.5}
+    trusted = {"method": "nuts", "is_trusted": True, "log_evidence": -2.5, "reference_rank": 1}
     runs = [
         write_run(tmp_path / "n", "nuts", two_points(0.0, 1.0), draws, trusted, reference_posterior=exact),
         write_run(tmp_path / "m", "map", two_points(9.0, 1.0), shifted, reference_posterior=exact),

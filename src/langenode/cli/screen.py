@@ -173,6 +173,10 @@ def _result_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("energy score, held out", _number(found.get("energy_score")), ""),
         ("CRPS, held out", _number(found.get("crps")), ""),
     ]
+    if skill := found.get("skill"):
+        error = "" if skill["ratio_se"] is None else f" ± {skill['ratio_se']:.2g}"
+        label = f"CRPS over that of the best plain predictor ({skill['best']})"
+        rows.append((label, f"{_number(skill['ratio'])}{error}", "better below 1"))
     for level, inside in (found.get("coverage") or {}).items():
         rows.append((f"held-out data in the {level} % band", "-" if inside is None else f"{100 * inside:.1f} %", ""))
     rows += _exact_law_rows(found) + _weight_rows(found) + _diagnostic_rows(found.get("posterior") or {})

@@ -105,6 +105,29 @@ def calibration(results: Results) -> Drawing:
     return Drawing(figure, "Calibration", caption, "Observed against nominal coverage of central bands.", numbers)
 
 
+def beside_plain(results: Results) -> dict[str, Drawing]:
+    """Draw scores of the fit and of plain predictors, where there are any."""
+    from langenode import plots
+
+    skill = results.metrics.get("skill")
+    if not skill:
+        return {}
+    rows = {"this fit": skill, **skill["baselines"]}
+    columns = [[row[key] for row in rows.values()] for key in ("crps", "crps_se", "coverage")]
+    crps, error, coverage = (np.array(column, dtype=float) for column in columns)
+    check = results.metrics.get("coverage_check")
+    limits = None if check is None else (100 * check["low"], 100 * check["high"])
+    figure = plots.beside_plain(list(rows), crps, error, 100 * coverage, limits)
+    caption = (
+        "The fit beside three plain predictors on the same held-out readings: training trajectories resampled, a "
+        "Gaussian process on time, start and inputs (gp), the start carried on. Bars: standard error, by trajectory."
+    )
+    ratio = f"{skill['ratio']:.3g}" + ("" if skill["ratio_se"] is None else f" ± {skill['ratio_se']:.2g}")
+    numbers = [(f"CRPS over that of {skill['best']}", ratio)]
+    alt = "CRPS and coverage of the 90 % band, of the fit and of three plain predictors."
+    return {"skill": Drawing(figure, "Beside plain predictors", caption, alt, numbers)}
+
+
 def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawing:
     """Draw runs of the sampler in pseudo-time, for the four weights that vary most."""
     from langenode import plots

@@ -255,11 +255,12 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Draw bands on held-out trajectories, predicted against observed values, calibration, and the training."""
+    """Draw bands on held-out trajectories, predicted against observed values, calibration, skill, and the training."""
     return {
         "bands": shared.bands(results),
         "parity": shared.parity(results, results.metrics["rmse_over_std"]),
         "calibration": shared.calibration(results),
+        **shared.beside_plain(results),
     } | shared.training(results)
 
 

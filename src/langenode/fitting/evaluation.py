@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode.data import Dataset, has_replicates
+from langenode.experiments import own
 from langenode.experiments.base import Experiment, Results, Splits
-from langenode.fitting import build, methods
+from langenode.fitting import build, methods, perfect, skill
 from langenode.fitting.build import Streams
 from langenode.inference.density import whiten
 from langenode.inference.predictions import Prediction, observable, predict, with_noise
@@ -18,7 +19,7 @@ from langenode.inference.problem import Problem
 from langenode.inference.quadrature import QuadratureError, integrate
 from langenode.models import num_parameters
 from langenode.posteriors import cast
-from langenode.scores import floors, metrics, verdict
+from langenode.scores import floors, metrics, thresholds, verdict
 
 MOST_CORRELATED = 16
 # Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
@@ -36,6 +37,9 @@ def evaluate(
         found["posterior"] = dict(diagnostics)
     if experiment.has_exact_posterior(results.config) and results.splits.train.num_trajectories:
         found |= _exact_posterior(results)
+    if experiment.name == own.NAME:
+        fold = skill.Fold(results.splits.train, results.splits.test, results.observable)
+        found["skill"] = skill.skill_of([fold], seed=results.config.seed)
     results = results._replace(metrics=found)
     found |= experiment.metrics(results)
     found["verdict"] = verdict.judge(found)
@@ -90,7 +94,14 @@ def _energy_distance(results: Results) -> dict[str, Any] | None:
         distances.append(metrics.energy_distance(samples, replicates.outputs, mask=replicates.mask, fair=False))
     floor = floors.energy_floor_from_data(replicates.outputs, num, mask=replicates.mask, rng=rng)
     mean = float(np.median(distances))
-    return {"mean": mean, "floor": floor.median, "ratio": mean / floor.median, "num_samples": num}
+    found = {"mean": mean, "floor": floor.median, "ratio": mean / floor.median, "num_samples": num}
+    return found | _in_floors(perfect.energy_threshold(results), floor.median)
+
+
+def _in_floors(threshold: Mapping[str, Any], floor: float) -> dict[str, Any]:
+    """A threshold on a distance as one on its ratio to the floor."""
+    value = threshold["value"]
+    return {"threshold": None if value is None else value / floor, "false_alarm": threshold["false_alarm"]}
 
 
 def _problem_size(problem: Problem, splits: Splits) -> dict[str, Any]:
@@ -122,11 +133,12 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
     rng = np.random.default_rng(results.config.seed)
-    distances = []
+    distances, sets = [], []
     for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
         prediction = predict(results.problem, data, size, results.rule, key=key)
-        samples = observable(results.problem, prediction, results.rule, rng=rng)
-        distances.append(metrics.w1(samples, replicates.outputs, mask_b=replicates.mask))
+        sets.append(observable(results.problem, prediction, results.rule, rng=rng))
+        distances.append(metrics.w1(sets[-1], replicates.outputs, mask_b=replicates.mask))
+    threshold = perfect.w1_threshold(results, prediction, np.concatenate(sets), data)
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
     floor = floors.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
@@ -134,6 +146,7 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
         "mean": float(np.median(means)),
         "floor": floor.median,
         "ratio": float(np.median(means)) / floor.median,
+        **_in_floors(threshold, floor.median),
         "low": float(np.quantile(means, 0.1)),
         "high": float(np.quantile(means, 0.9)),
         "num_draws": num_draws,
@@ -158,6 +171,10 @@ def _held_out_scores(results: Results) -> dict[str, Any]:
         "energy_score": metrics.energy_score(results.observable, outputs, mask=mask),
         "crps": metrics.crps(results.observable, outputs, mask=mask),
         "coverage": metrics.coverage(results.observable, outputs, mask=mask),
+        "coverage_check": perfect.coverage_check(
+            [perfect.HeldOut(results.observable, results.splits.test)],
+            is_posterior=results.config.target == "posterior",
+        ),
     }
     if results.config.target != "population":
         found["coverage_model"] = metrics.coverage(results.predictions, outputs, mask=mask)
@@ -176,7 +193,8 @@ def _with_noise(results: Results) -> np.ndarray:
 def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int]) -> dict[str, Any]:
     """Whether training had come to rest: what its last fifth still brought, relative to the loss's whole fall.
 
-    A change within the scatter of the loss itself counts for nothing.
+    A change within the scatter of the loss itself counts for nothing: a loss at rest seems to fall in
+    `thresholds.FALSE_ALARM` of all runs.
     """
     losses = history["loss"][np.isfinite(history["loss"])]
     if len(losses) < 20:
@@ -184,10 +202,15 @@ def training_state(history: Mapping[str, np.ndarray], counts: Mapping[str, int])
     tenth = max(1, len(losses) // 10)
     start, end = float(np.median(losses[:tenth])), float(np.median(losses[-tenth:]))
     before, last = losses[-3 * tenth : -2 * tenth], losses[-tenth:]
-    change = float(np.median(before)) - end
-    error = 2.0 * np.sqrt((before.var() + last.var()) / tenth)
-    late = max(0.0, change) / max(abs(start - end), 1e-300) if abs(change) > error else 0.0
-    return {**counts, "loss_start": start, "loss_end": end, "late_change": min(late, 1.0)}
+    change = float(np.median(before)) - end if thresholds.has_fallen(before, last) else 0.0
+    late = min(max(0.0, change) / max(abs(start - end), 1e-300), 1.0)
+    return {
+        **counts,
+        "loss_start": start,
+        "loss_end": end,
+        "late_change": late,
+        "false_alarm": thresholds.FALSE_ALARM,
+    }
 
 
 def _exact_posterior(results: Results) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from langenode.plots.material import (
     spread_paths,
 )
 from langenode.plots.methods import accuracy_against_time, method_bands
+from langenode.plots.skill import beside_plain
 
 __all__ = [
     "AnalyticLaw",
@@ -40,6 +41,7 @@ __all__ = [
     "SpreadPanel",
     "SpreadPath",
     "accuracy_against_time",
+    "beside_plain",
     "calibration",
     "density_panels",
     "dependence",

@@ -90,6 +90,7 @@ def _run(member: Member) -> dict[str, Any]:
         "data_id": metrics.get("data_id"),
         "numbers": _numbers(metrics, config, scores) | {"seconds": _number(seconds.get("fit"))},
         "is_stopped": _is_stopped(metrics, config),
+        "is_reference": diagnostics.get("reference_rank") is not None,  # if it passes its diagnostics
         "reference": Measured()._asdict(),
     }
 

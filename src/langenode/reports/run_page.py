@@ -70,6 +70,7 @@ def render_content(content: Content) -> str:
         data=_data(as_mapping(as_mapping(metrics.get("problem")).get("data")), words),
         choices=_choices(metrics),
         verdict=_verdict(metrics.get("verdict"), words),
+        skill=_skill(as_mapping(metrics.get("skill")), words),
         figures=content.figures,
         numbers=list(_rows({key: x for key, x in metrics.items() if key not in SHOWN_ELSEWHERE}, words["meaning"])),
         config=content.config_text,
@@ -149,10 +150,32 @@ def _verdict(verdict: Any, words: Mapping[str, Any]) -> dict[str, Any] | None:
     results = {"True": ("passed", "Passed"), "False": ("failed", "Failed")}
     checks = []
     for check in _records(verdict, "checks"):
-        kind, result = results.get(str(check.get("passed")), ("open", "Not judged"))
+        kind, result = results.get(str(check.get("passed")), ("open", "In doubt"))
         texts = {key: as_text(check.get(key) or "") for key in ("name", "wanted", "says")}
         checks.append(texts | {"value": as_cell(check.get("value")), "kind": kind, "result": result})
     return level_of(verdict["level"], words) | {"text": as_text(verdict.get("text") or ""), "checks": checks}
+
+
+def _skill(skill: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the fit and the plain predictors as rows of one table, the fit first."""
+    if not skill.get("baselines"):
+        return None
+    shown = []
+    for name, found in {"this fit": skill, **as_mapping(skill["baselines"])}.items():
+        crps, inside, width = (as_mapping(found).get(key) for key in ("crps", "coverage", "width"))
+        texts = (_number(crps, "{:.3f}"), _number(inside, "{:.1%}").replace("%", " %"), _number(width, "{:.2f}"))
+        shown.append(
+            {
+                "label": words["plain"].get(name, name),
+                "is_best": name == skill.get("best"),
+                "cells": [as_cell(text or None) for text in texts],
+            }
+        )
+    return {"rows": shown, "num": as_text(skill.get("num_trajectories"))}
+
+
+def _number(value: Any, style: str) -> str:
+    return style.format(value) if isinstance(value, int | float) else ""
 
 
 def _started(raw: Any) -> dict[str, str] | None:

@@ -127,7 +127,11 @@ def _reference_notes(runs: Sequence[Mapping[str, Any]], shown: Sequence[str]) ->
             "differences are not significant."
         )
     elif any(run["target"] in ("posterior", "tempered") for run in runs):
-        notes.append("No reference posterior: no exact one is known, and no run of nuts or smc passes its diagnostics.")
+        tried = dict.fromkeys(str(run["method"]) for run in runs if run["is_reference"])
+        why = "no run of nuts or smc is among these"
+        if tried:
+            why = f"no run of {' or '.join(tried)} passes its diagnostics"
+        notes.append(f"No reference posterior: no exact one is known, and {why}.")
     return notes
 
 

@@ -27,8 +27,10 @@ from langenode.scores.diagnostics import (
 __all__ = [
     "DistanceCorrelation",
     "LogEvidence",
+    "central_bands",
     "coverage",
     "crps",
+    "crps_of_cells",
     "distance_correlation",
     "distance_correlation_matrix",
     "energy_distance",
@@ -151,7 +153,20 @@ def crps(
     mask: Bool[np.ndarray, "member condition time out"] | None = None,
     weights: Float[np.ndarray, " sample"] | None = None,
 ) -> float:
-    """Return the fair continuous ranked probability score, averaged over the observed cells; lower is better.
+    """Return the fair continuous ranked probability score, averaged over the observed cells; lower is better."""
+    scores = crps_of_cells(samples, data, mask=mask, weights=weights)
+    present = mask_like(data, mask)
+    return float(scores[present].mean()) if present.any() else float("nan")
+
+
+def crps_of_cells(
+    samples: Float[np.ndarray, "sample condition time out"],
+    data: Float[np.ndarray, "member condition time out"],
+    *,
+    mask: Bool[np.ndarray, "member condition time out"] | None = None,
+    weights: Float[np.ndarray, " sample"] | None = None,
+) -> Float[np.ndarray, "member condition time out"]:
+    """Return the fair continuous ranked probability score of every reading; NaN where there is none.
 
     CRPS = Σ_r w_r |x_r - y| - Σ_{r≠r'} w_r w_r' |x_r - x_r'| / (2 (1 - Σ_r w_r²)); with equal weights the divisor is 2
     R (R-1). One sort per cell suffices: Σ_{r≠r'} w w' |x - x'| = 2 ∫ F (1 - F) dx. NaN if one sample has all the
@@ -161,15 +176,13 @@ def crps(
     x, y, present = cells_first(samples), cells_first(data), cells_first(mask_like(data, mask)) > 0
     mass = _normalised(weights, len(samples))
     unlike = 1.0 - np.sum(mass**2)
-    if unlike <= 0.0 or not present.any():
-        return float("nan")
-    total = 0.0
-    for cells in blocks(len(x), x.shape[1] + y.shape[1]):
+    scores = np.full(y.shape, np.nan)
+    for cells in blocks(len(x), x.shape[1] + y.shape[1]) if unlike > 0.0 else ():
         centre = x[cells].mean(axis=1, keepdims=True)  # cumulative sums cancel, so keep them small
         seen = np.where(present[cells], y[cells] - centre, x[cells, :1] - centre)
         error, spread = _absolute_error(x[cells] - centre, seen, mass)
-        total += (error - (spread / unlike)[:, None])[present[cells]].sum()
-    return float(total / present.sum())
+        scores[cells] = np.where(present[cells], error - (spread / unlike)[:, None], np.nan)
+    return scores.T.reshape(data.shape)
 
 
 def coverage(
@@ -187,13 +200,22 @@ def coverage(
     defaults to covers 91 % for 95 at R = 50).
     """
     present = mask_like(data, mask)
-    tails = [0.5 - level / 200.0 for level in levels]
-    ends = _quantiles(samples, tails + [1.0 - tail for tail in tails], weights)
     result = {}
-    for level, low, high in zip(levels, ends[: len(tails)], ends[len(tails) :], strict=True):
+    for level, (low, high) in zip(levels, central_bands(samples, levels, weights), strict=True):
         inside = (data >= low) & (data <= high)
         result[f"{level:g}"] = float(inside[present].mean()) if present.any() else float("nan")
     return result
+
+
+def central_bands(
+    samples: Float[np.ndarray, "sample condition time out"],
+    levels: Sequence[int | float],
+    weights: Float[np.ndarray, " sample"] | None = None,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the lower and upper end of the central band of every level in percent, each (condition, time, out)."""
+    tails = [0.5 - level / 200.0 for level in levels]
+    ends = _quantiles(samples, tails + [1.0 - tail for tail in tails], weights)
+    return list(zip(ends[: len(tails)], ends[len(tails) :], strict=True))
 
 
 def cells_first(values: np.ndarray) -> np.ndarray:
