@@ -8,7 +8,7 @@ a run writes for itself (`storage`).
 """
 
 from langenode.data.checks import DataError, StatedColumnsError
-from langenode.data.columns import Columns, Guess, guess_columns
+from langenode.data.columns import Columns, Doubt, Guess, guess_columns
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
@@ -27,6 +27,7 @@ __all__ = [
     "Columns",
     "DataError",
     "Dataset",
+    "Doubt",
     "Guess",
     "Reading",
     "Refined",
