@@ -155,7 +155,7 @@ def fit(
     """
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
-    if (data / "config.toml").is_file():
+    if work.is_run(data):
         work.refuse_options_of_a_run(layers, columns, out)
         work.do_stage(data, "fit", force=force, as_json=json_, verbose=verbose)
     else:

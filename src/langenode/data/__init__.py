@@ -9,9 +9,11 @@ a run writes for itself (`storage`).
 
 from langenode.data.checks import DataError, StatedColumnsError
 from langenode.data.columns import Columns, Doubt, Guess, guess_columns
+from langenode.data.csvfiles import data_files
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
+from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
@@ -19,6 +21,7 @@ from langenode.data.starts import from_first_complete_row, separate_by_start, st
 from langenode.data.summary import summarise
 from langenode.data.tables import Table
 from langenode.data.views import Batch, Cases, Replicates
+from langenode.data.windows import cut_into_windows, num_windows
 
 __all__ = [
     "FEWEST_REPLICATES",
@@ -29,6 +32,7 @@ __all__ = [
     "Dataset",
     "Doubt",
     "Guess",
+    "Outlier",
     "Reading",
     "Refined",
     "Replicates",
@@ -36,12 +40,17 @@ __all__ = [
     "StatedColumnsError",
     "Table",
     "check_fittable",
+    "cut_into_windows",
+    "data_files",
+    "find_outliers",
     "from_first_complete_row",
     "guess_columns",
     "has_replicates",
     "load_data",
+    "num_windows",
     "read_data",
     "refine",
+    "robust_spread",
     "save_data",
     "separate_by_start",
     "starts_agree",

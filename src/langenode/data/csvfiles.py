@@ -85,10 +85,15 @@ def _body(
     return columns, numbers
 
 
+def data_files(folder: Path) -> list[Path]:
+    """Return the CSV files of a folder."""
+    paths = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
+    return [path for path in paths if path.is_file()]
+
+
 def folder_table(folder: Path) -> Table:
     """Concatenate the tables of all CSV files of a folder, in natural order of their names."""
-    paths = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
-    paths = sorted((path for path in paths if path.is_file()), key=lambda path: (natural_key(path.stem), path.name))
+    paths = sorted(data_files(folder), key=lambda path: (natural_key(path.stem), path.name))
     if not paths:
         found = listed(sorted(path.name for path in folder.iterdir()), 5) or "nothing"
         raise DataError(f"a data folder must hold .csv or .tsv files, one per trajectory; found {found}; add them")

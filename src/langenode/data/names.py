@@ -66,10 +66,12 @@ _CATEGORIES = _words("""
     strain_name line cohort centre center sorte typ klasse gruppe material_id block medium brand model category cat
     ethnicity smoke phase_id method
 """)
-_UNIT_WORDS = frozenset(_words("""
+_UNIT_WORDS = frozenset(
+    _words("""
     s sec secs second seconds ms us ns min mins minutes h hr hrs hour hours d days n kn mn pa kpa mpa gpa bar mbar psi c
     k degc f degf v mv kv a ma mm cm m um nm km kg g mg ug ml l hz khz rpm w kw j pct percent mol mmol deg rad
-"""))
+""")
+)
 _IDENTIFIERS = frozenset(("id", "no", "nr", "num", "number", "name", "label", "index", "idx", "key", "code"))
 OWN_LABELS = ("trajectory", "condition", "unit")
 INPUT_PREFIXES = ("x:", "u:")
@@ -101,7 +103,9 @@ def time_rank(name: str) -> int | None:
         return 400
     if base in _TIMES:
         return 1 + _TIMES.index(base)
-    if {"time", "times", "timestamp", "zeit"} & set(words) and not {"constant", "step", "delta", "interval"} & set(words):
+    if {"time", "times", "timestamp", "zeit"} & set(words) and not {"constant", "step", "delta", "interval"} & set(
+        words
+    ):
         return 100
     return 200 + _STEPS.index(base) if base in _STEPS else None
 

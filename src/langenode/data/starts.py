@@ -6,6 +6,7 @@ import numpy as np
 
 from langenode.data.checks import DataError, is_constant
 from langenode.data.dataset import Dataset
+from langenode.data.outliers import robust_spread
 from langenode.data.scaling import moments
 
 
@@ -61,20 +62,21 @@ def from_first_complete_row(data: Dataset) -> Dataset:
 
 
 def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
-    """Whether the starts of replicates agree: their spread is below `tolerance` times the output's deviation.
+    """Whether the starts of replicates agree: their spread is below `tolerance` times that of the output.
 
-    The spread is the standard deviation of the first readings, in every condition with several members. If starts
-    disagree, trajectories with equal times and inputs are probably not replicates: see `separate_by_start`.
+    Spreads are robust (`robust_spread`), so that no single reading decides; that of the starts is of the first readings,
+    in every condition with several members. If starts disagree, trajectories with equal times and inputs are probably
+    not replicates: see `separate_by_start`.
     """
     readings, seen, _ = _first_readings(data)
     for column in range(data.num_outputs):
         values = data.outputs[..., column][data.mask[..., column]]
         if is_constant(values):
             continue
-        shift, scale = moments(values)
+        scale = robust_spread(values)
         for label in range(data.num_conditions):
             members = readings[(data.condition == label) & seen[:, column], column]
-            if len(members) > 1 and np.std((members - shift) / scale, ddof=1) >= tolerance:
+            if len(members) > 1 and robust_spread(members) >= tolerance * scale:
                 return False
     return True
 

@@ -103,9 +103,7 @@ class Table:
         }
         origin = None if self.file_of_row is None else self.file_of_row[rows]
         numbers = self.row_numbers[rows]
-        return dataclasses.replace(
-            self, cells=cells, row_numbers=numbers, file_of_row=origin, _parsed={}, _groups={}
-        )
+        return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, _parsed={}, _groups={})
 
     def kind(self, name: str) -> str:
         """Return what a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.

@@ -128,6 +128,7 @@ def with_doses(table: Table, time: str, trajectory: str | None, named: Mapping[s
     for name, steps in inputs.items():
         long = long.with_column(name, steps.at(groups.codes[rows], new_times))
     used = (*named.values(), *_given_with_doses(table, time, is_dose))
+    used += tuple(n for n in table.names if base_name(n) == _READING) if len(outputs) > 1 else ()
     return Doses(long, trajectory, tuple(inputs), used, is_kept, outputs, _not_understood(values, named))
 
 
@@ -192,9 +193,7 @@ def _inputs(
     return inputs
 
 
-def _snapped(
-    code: np.ndarray, begin: np.ndarray, end: np.ndarray, times: np.ndarray, groups: Groups
-) -> np.ndarray:
+def _snapped(code: np.ndarray, begin: np.ndarray, end: np.ndarray, times: np.ndarray, groups: Groups) -> np.ndarray:
     """Return ends of infusions, at the nearest row or beginning of a dose where that differs by rounding only."""
     near = _JUMP * _longest(times, groups)
     end = end.copy()
@@ -214,9 +213,7 @@ def _longest(times: np.ndarray, groups: Groups) -> float:
     return max((float(times[rows].max() - times[rows].min()) for rows in groups.split()), default=0.0)
 
 
-def _readings(
-    values: Mapping[str, np.ndarray], is_dose: np.ndarray, groups: Groups, times: np.ndarray
-) -> np.ndarray:
+def _readings(values: Mapping[str, np.ndarray], is_dose: np.ndarray, groups: Groups, times: np.ndarray) -> np.ndarray:
     """Return which rows are readings: by the flags where there are any, else all (an empty cell says it is none)."""
     is_reading = np.ones(len(is_dose), dtype=bool)
     if "event" in values:

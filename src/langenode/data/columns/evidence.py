@@ -158,7 +158,8 @@ def _is_settled(paths: Paths, values: np.ndarray) -> bool:
     parts = [part for part in parts if len(part) > 1]
     if len(parts) < _FEWEST_SETTLED:
         return False
-    return float(np.mean([np.ptp(part) == 0 for part in parts])) >= _SETTLED and np.ptp([p[0] for p in parts]) > 0
+    share = float(np.mean([np.ptp(part) == 0 for part in parts]))
+    return bool(share >= _SETTLED and np.ptp([part[0] for part in parts]) > 0)
 
 
 def _distinct_paths(paths: Paths, values: np.ndarray) -> int:

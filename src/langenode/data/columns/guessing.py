@@ -58,9 +58,7 @@ def guess_columns(table: Table, given: Columns) -> Guess:
         search.reasons["time"] += "; time stamps, converted to seconds since each trajectory's first row"
     _find_labels(search, groups)
     initial, inputs, outputs = _find_quantities(search, groups, time)
-    columns = search.given._replace(
-        trajectory=trajectory, time=time, inputs=inputs, outputs=outputs, initial=initial
-    )
+    columns = search.given._replace(trajectory=trajectory, time=time, inputs=inputs, outputs=outputs, initial=initial)
     reasons = {part: search.reasons[part] for part in Columns._fields}
     return Guess(columns, reasons, search.left_out, search.table, tuple(search.doubts), search.is_reading)
 
@@ -206,7 +204,9 @@ def _find_categories(search: _Search, groups: Groups) -> dict[str, tuple[str, ..
     condition = search.given.condition
     free = [name for name in search.table.names if name not in search.taken or name == condition]
     names = [name for name in free if name != search.given.trajectory and name not in search.dose_inputs]
-    found = {n: categories.level_names(search.table, n) for n in names if categories.is_category(search.table, groups, n)}
+    found = {
+        n: categories.level_names(search.table, n) for n in names if categories.is_category(search.table, groups, n)
+    }
     for levels in found.values():
         search.table = categories.with_levels(search.table, levels)
     for name in found:
@@ -227,6 +227,7 @@ def _find_quantities(
     levels = _find_categories(search, groups)
     rest = {name: values for name, values in numbers.items() if name not in initial and name not in levels}
     kinds = {name: _kind(name, values, groups) for name, values in rest.items()}
+    kinds |= {name: "varying" for name in search.readings if kinds.get(name) == "setting"}
     is_open = given.inputs is None or given.outputs is None
     roles = _roles(search, kinds, rest, groups, time) if is_open else {}
     inputs, outputs = given.inputs, given.outputs
@@ -352,13 +353,13 @@ def _doubt_codes(search: _Search, kept: Mapping[str, tuple[str, ...]], others: S
 
 def _said_of_outputs(outputs: Sequence[str], roles: Mapping[str, Role]) -> str:
     by_name = bool(outputs) and roles[outputs[0]].why == "by name" and not roles[outputs[0]].is_input
-    words = [f"{n} ({roles[n].why})" if roles[n].why.startswith("it ") and not roles[n].is_input else n for n in outputs]
+    words = [
+        f"{n} ({roles[n].why})" if roles[n].why.startswith("it ") and not roles[n].is_input else n for n in outputs
+    ]
     return f"{'by name' if by_name else 'all other numeric columns'}: {', '.join(words)}"
 
 
-def _say_doubts(
-    search: _Search, roles: Mapping[str, Role], inputs: Sequence[str], outputs: Sequence[str]
-) -> None:
+def _say_doubts(search: _Search, roles: Mapping[str, Role], inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Record which roles are doubtful, with the options for the other reading."""
     for name, role in roles.items():
         if role.doubt is None:
