@@ -1,11 +1,13 @@
 """Columns read as a scientist would: units, roles by evidence, labels, categories, wide tables, doses, windows."""
 
 import dataclasses
+import itertools
 import shlex
 
 import numpy as np
 import pytest
 
+from datasets import assert_same, refused
 from langenode.data import (
     Columns,
     DataError,
@@ -20,7 +22,6 @@ from langenode.data import (
 from langenode.data.names import base_name, time_rank
 from langenode.data.units import is_unit, split_unit
 from test_badinput import command
-from test_data import assert_same, refused
 from test_owndata import write
 
 TIMES = np.arange(40) * 0.5
@@ -39,8 +40,9 @@ def stacked(parts, label="test"):
     return {label: labels} | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def held(rng, levels, num=len(TIMES)):
+def held(rng, levels):
     """Return a path that moves between levels at random times."""
+    num = len(TIMES)
     changes = rng.random(num) < 0.12
     changes[0] = True
     return rng.choice(levels, size=num)[np.maximum.accumulate(np.where(changes, np.arange(num), 0))]
@@ -360,7 +362,7 @@ def test_a_single_record_is_cut_into_windows():
     windows = cut_into_windows(data, 10)
     assert windows.num_trajectories == windows.num_conditions == 10 and windows.units == {"time": "h"}
     rows = [windows.times[i, : windows.lengths[i]] for i in range(10)]
-    assert all(a[-1] == b[0] for a, b in zip(rows[:-1], rows[1:], strict=True))
+    assert all(a[-1] == b[0] for a, b in itertools.pairwise(rows))
     assert (rows[0][0], rows[-1][-1]) == (5.0, 207.0)
     np.testing.assert_array_equal(windows.outputs[3, : len(rows[3]), 0], values[(rows[3] - 5).astype(int)])
     assert cut_into_windows(data, None) is data

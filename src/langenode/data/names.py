@@ -20,6 +20,8 @@ _STEPS = _words("""
     date day week month year age step steps frame cycle cycles iteration tick datum tag woche monat jahr jour annee mois
     dia ano anno fecha
 """)
+_TIME_WORDS = frozenset(("time", "times", "timestamp", "zeit"))
+_TIME_SPANS = frozenset(("constant", "step", "delta", "interval"))
 # A second column of one of these names that increases along every trajectory is the time once more.
 _CALENDAR = (*_STEPS[:7], "datum", "jahr")
 _TRAJECTORIES = _words("""
@@ -103,9 +105,7 @@ def time_rank(name: str) -> int | None:
         return 400
     if base in _TIMES:
         return 1 + _TIMES.index(base)
-    if {"time", "times", "timestamp", "zeit"} & set(words) and not {"constant", "step", "delta", "interval"} & set(
-        words
-    ):
+    if _TIME_WORDS & set(words) and not _TIME_SPANS & set(words):
         return 100
     return 200 + _STEPS.index(base) if base in _STEPS else None
 

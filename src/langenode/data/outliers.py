@@ -1,4 +1,4 @@
-"""Readings that stand apart from all others: named for a person to look at, never removed; and spreads they do not move."""
+"""Readings that stand apart from all others, named for a person to look at; and spreads that they do not move."""
 
 from typing import NamedTuple
 

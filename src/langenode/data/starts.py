@@ -64,9 +64,9 @@ def from_first_complete_row(data: Dataset) -> Dataset:
 def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
     """Whether the starts of replicates agree: their spread is below `tolerance` times that of the output.
 
-    Spreads are robust (`robust_spread`), so that no single reading decides; that of the starts is of the first readings,
-    in every condition with several members. If starts disagree, trajectories with equal times and inputs are probably
-    not replicates: see `separate_by_start`.
+    Spreads are robust (`robust_spread`), so that no single reading decides; that of the starts is of the first
+    readings, in every condition with several members. If starts disagree, trajectories with equal times and inputs are
+    probably not replicates: see `separate_by_start`.
     """
     readings, seen, _ = _first_readings(data)
     for column in range(data.num_outputs):

@@ -10,12 +10,10 @@ _PLAIN = """
     AU a.u. au
 """
 _SYMBOLS = frozenset(f"{prefix}{unit}" for prefix in _PREFIXES for unit in _PREFIXED.split()) | set(_PLAIN.split())
-_TIMES = frozenset(
-    """
+_TIMES = """
     s ms us µs μs ns ks sec secs second seconds msec usec min mins minute minutes h hr hrs hour hours d day days wk wks
     week weeks mo month months y yr yrs year years
-    """.split()
-)
+"""
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]|\(([^()]*)\)|\{([^{}]*)\}")
 # A capital alone is a unit after a word (heater_W, current_A) and a component after a letter (x_A).
 _SHORTEST_BEFORE_CAPITAL = 3
@@ -51,4 +49,4 @@ def is_unit(text: str) -> bool:
 
 def is_time_unit(unit: str | None) -> bool:
     """Whether a unit is one of time."""
-    return unit in _TIMES
+    return unit in _TIMES.split()

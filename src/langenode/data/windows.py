@@ -1,5 +1,7 @@
 """A record of one trajectory cut into windows, so that there is something to train on and something to test on."""
 
+import itertools
+
 import numpy as np
 
 from langenode.data.checks import DataError
@@ -43,7 +45,7 @@ def cut_into_windows(data: Dataset, num: int | None) -> Dataset:
     for row, length in enumerate(data.lengths):
         edges = np.round(np.linspace(0, length - 1, num + 1)).astype(int)
         name = "" if data.num_trajectories == 1 else f"{data.unit_names[data.unit[row]]}, "
-        for number, (begin, end) in enumerate(zip(edges[:-1], edges[1:], strict=True), start=1):
+        for number, (begin, end) in enumerate(itertools.pairwise(edges), start=1):
             part = slice(begin, end + 1)
             if data.mask[row, part].any(axis=1).sum() < 2:  # nothing to learn from
                 continue

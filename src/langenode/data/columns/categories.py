@@ -1,7 +1,7 @@
 """Categories (text, or whole numbers that are codes) as inputs: one column per level, 1 where it holds and else 0.
 
-Every level has its column, named `NAME=LEVEL`, so the names of a fit's inputs say which levels it knows: a level that it
-does not know is refused in new data.
+Every level has its column, named `NAME=LEVEL`, so the names of a fit's inputs say which levels it knows: another level
+is refused in new data.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,8 +33,8 @@ def level_names(table: Table, name: str) -> tuple[str, ...]:
 def is_category(table: Table, groups: Groups, name: str) -> bool:
     """Whether a column is a category: few labels, one per trajectory, each of several trajectories.
 
-    Numbers are codes where they are whole and consecutive from 0 or 1, at least three, and not named like an amount. (Of
-    two numbers the one is the other's base, so that they are as good as a category.)
+    Numbers are codes where they are whole and consecutive from 0 or 1, at least three, and not named like an amount.
+    (Two numbers are as good as a category.)
     """
     if not table.is_label(name) or not is_constant_label(table, groups, name):
         return False

@@ -1,4 +1,4 @@
-"""Doses and other events in a table: amounts at times, as pharmacometric programs write them (AMT, RATE, EVID, MDV, ...).
+"""Doses and other events in a table: amounts at times, as pharmacometric programs write them (AMT, RATE, EVID, MDV).
 
 Until a model takes events as they are, it sees them as inputs:
 
@@ -252,7 +252,7 @@ def _split_readings(
         again = np.flatnonzero(np.bincount(first[rows])[first[rows]] > 1)
         if again.size:
             raise DataError(
-                f"a time must have one reading of each kind; {table.place(rows[again[1]])} repeats one of "
+                f"a time must have one reading of each kind; {table.place(int(rows[again[1]]))} repeats one of "
                 f"{kind} {value:g}; average them, or shift the time"
             )
         column = np.full(table.num_rows, np.nan)

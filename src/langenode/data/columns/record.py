@@ -13,9 +13,9 @@ from langenode.data.tables import Table
 class Columns(NamedTuple):
     """The names of columns (or variables) by role; None means to be guessed, an empty tuple means none.
 
-    Besides a column of the file an input can be `NAME=LEVEL`, which is 1 where the category NAME has that level and else
-    0; `NAME=*`, all levels of it; or `total NAME` and `infusion NAME`, made from doses. The trajectory can be `A/B`, two
-    columns together, or a pattern such as `subject*`, for a table with one column per trajectory.
+    Besides a column of the file an input can be `NAME=LEVEL`, which is 1 where the category NAME has that level and
+    else 0; `NAME=*`, all levels of it; or `total NAME` and `infusion NAME`, made from doses. The trajectory can be
+    `A/B`, two columns together, or a pattern such as `subject*`, for a table with one column per trajectory.
     """
 
     trajectory: str | None = None
@@ -43,7 +43,7 @@ class Columns(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """A guess that could well be wrong: how the column was read, how else it could be, and the option that settles it."""
+    """A guess that could well be wrong: how a column was read, how else it could be, and the option that settles it."""
 
     about: str
     taken: str
@@ -58,8 +58,8 @@ class Doubt(NamedTuple):
 class Guess(NamedTuple):
     """The columns of every role, the reasons for the choice, and the reasons why others were left out.
 
-    `table` is the table as it was understood: long where it was wide, with columns for categories and doses. `is_reading`
-    tells rows with readings from those that only record an event.
+    `table` is the table as it was understood: long where it was wide, with columns for categories and doses.
+    `is_reading` tells rows with readings from those that only record an event.
     """
 
     columns: Columns

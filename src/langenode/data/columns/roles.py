@@ -79,8 +79,8 @@ def _gathered(paths: Paths) -> dict[str, _Facts]:
     share = collections.defaultdict(float, {pair: lead(paths, *pair) for pair in pairs})
     for name in names:
         others = [other for other in names if other != name]
-        follower = max(others, key=lambda other: share[name, other], default=None)  # noqa: B023
-        leader = max(others, key=lambda other: share[other, name], default=None)  # noqa: B023
+        follower = max(others, key=lambda other: share[name, other], default=None)
+        leader = max(others, key=lambda other: share[other, name], default=None)
         forward = 0.0 if follower is None else share[name, follower]
         reverse = 0.0 if leader is None else share[leader, name]
         gaps = bool(np.isnan(paths.columns[name]).any())
