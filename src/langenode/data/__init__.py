@@ -13,11 +13,18 @@ from langenode.data.csvfiles import data_files
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
+from langenode.data.levels import Level, find_levels, knees
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
-from langenode.data.starts import from_first_complete_row, separate_by_start, starts_agree, with_observed_start
+from langenode.data.starts import (
+    from_first_complete_row,
+    separate_by_start,
+    starts_agree,
+    starts_are_exact,
+    with_observed_start,
+)
 from langenode.data.summary import summarise
 from langenode.data.tables import Table
 from langenode.data.views import Batch, Cases, Replicates
@@ -32,6 +39,7 @@ __all__ = [
     "Dataset",
     "Doubt",
     "Guess",
+    "Level",
     "Outlier",
     "Reading",
     "Refined",
@@ -42,10 +50,12 @@ __all__ = [
     "check_fittable",
     "cut_into_windows",
     "data_files",
+    "find_levels",
     "find_outliers",
     "from_first_complete_row",
     "guess_columns",
     "has_replicates",
+    "knees",
     "load_data",
     "num_windows",
     "read_data",
@@ -54,6 +64,7 @@ __all__ = [
     "save_data",
     "separate_by_start",
     "starts_agree",
+    "starts_are_exact",
     "summarise",
     "with_observed_start",
 ]

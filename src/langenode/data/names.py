@@ -54,6 +54,18 @@ _QUANTITY_OF_UNIT = {
     **dict.fromkeys(("N", "kN", "mN", "MN"), "force"),
     "Nm": "torque",
 }
+_POSITIVE = frozenset(
+    _words("""
+    conc concentration weight mass size height length width area volume count counts number population density dv amount
+    biomass yield cells abundance age distance circumference diameter pressure intensity titer titre viability glucose
+""")
+)
+_SIGNED = frozenset(
+    _words("""
+    x y z v temp temperature temperatur voltage current spannung strom position displacement velocity speed angle
+    deflection strain stress signal phase difference delta error change log
+""")
+)
 _COMPONENT = r"_?(\d{1,3}|[xyz]{1,2})"
 _INPUT_NAME = re.compile(rf"({'|'.join(_DRIVES + _WEAK_DRIVES)})({_COMPONENT})?")
 _INPUT_AFFIX = re.compile(
@@ -160,6 +172,19 @@ def drive_rank(name: str) -> int | None:
 def is_input_name(name: str) -> bool:
     """Whether a column of this name usually drives the others."""
     return drive_rank(name) is not None
+
+
+def is_signed_name(name: str) -> bool:
+    """Whether a quantity of this name or unit is often negative, though its readings may not be."""
+    unit = split_unit(name)[1]
+    if unit in ("°C", "degC", "C", "°F", "degF", "V", "mV", "A", "mA", "°", "deg", "rad"):
+        return True
+    return bool(set(base_name(name).split("_")) & _SIGNED)
+
+
+def is_positive_name(name: str) -> bool:
+    """Whether a quantity of this name cannot be negative."""
+    return bool(set(base_name(name).split("_")) & _POSITIVE)
 
 
 def is_initial_name(name: str) -> bool:

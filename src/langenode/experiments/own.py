@@ -105,6 +105,7 @@ def columns_of(config: OwnConfig) -> Columns:
 def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     """Plan the fit to these data, given what the user asked for (`target` and `data.separate`, if anything)."""
     warnings = choices.outlier_warnings(data)
+    scale_layer, scale_choices = choices.scales(data, asked)
     windows, windows_choice = choices.windows(data, asked)
     data = choices.in_windows(data, windows)
     check_fittable(data)
@@ -114,11 +115,13 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     target = asked.get("target") or ("population" if is_population else "posterior")
     layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
     layer["data"] |= {} if windows is None else {"windows": windows}
-    layer["noise"] = {"in_start": data.initial is None}
+    noisy_start, start_choice = choices.start(data)
+    layer |= {"noise": {"in_start": noisy_start}, **scale_layer}
     made = [
         *windows_choice,
         *replicates_choice,
-        _start_choice(data),
+        start_choice,
+        *scale_choices,
         _target_choice(target, "target" in asked, is_population, data, separate),
     ]
     return Plan(layer, tuple(made), warnings)
@@ -148,13 +151,6 @@ def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Cho
         return False, []
     why = "they have equal times and inputs but different starts, so each is predicted from its own start"
     return True, [Choice("replicates", "none: every trajectory is a condition", why)]
-
-
-def _start_choice(data: Dataset) -> Choice:
-    if data.initial is not None:
-        return Choice("start of a trajectory", "the given columns", "the data contain them")
-    why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
-    return Choice("start of a trajectory", "its first reading", why)
 
 
 def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset, separate: bool) -> Choice:

@@ -35,8 +35,11 @@ def _predictions(fit: Fit, data: Dataset, num_samples: int, seed: int | None) ->
         "observed_data": {"outputs": observed},
     }
     if fit.config.target != "population":
+        # In scaled units, where the noise is Gaussian; the slope of the scale turns the density into that of a reading.
         scale = fit.noise_of(prediction)[:, out]
-        error = (observed - fit.from_known_starts(prepared, num_samples, seed)[cells]) / scale
-        density = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
+        expected = fit.scaling.scale_outputs(fit.from_known_starts(prepared, num_samples, seed))[cells]
+        error = (fit.scaling.scale_outputs(members.outputs)[trajectory, condition, time, out] - expected) / scale
+        slope = fit.scaling.slope_at(members.outputs)[trajectory, condition, time, out]
+        density = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi) + np.log(slope)
         groups["log_likelihood"] = {"outputs": density[None]}
     return groups

@@ -224,8 +224,8 @@ class Fit:
         return predict(self.problem, prepared, num_samples, rule, key=self._key(seed)).outputs
 
     def noise_of(self, prediction: Prediction) -> np.ndarray:
-        """Standard deviations of new observations, (sample, out), in the data's own units."""
-        return self.rule.unscaled_noise(noise_scales(self.problem, prediction.weights))
+        """Standard deviations of new observations, (sample, out), in the fit's scaled units."""
+        return np.asarray(self.rule.noise_factor) * noise_scales(self.problem, prediction.weights)
 
     def _check_columns(self, data: Dataset) -> None:
         for what, fitted, found in (

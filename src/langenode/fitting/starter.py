@@ -11,11 +11,11 @@ _HEAD = """\
 # A starting configuration for langenode fit. Change what you like; what is not here has its default.
 #   {command}
 """
-_TOP = ("method", "target", "stochastic", "rest", "seed", "scaling")
+_TOP = ("method", "target", "stochastic", "rest", "seed", "scaling", "output_scale")
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "data": ("trajectory", "time", "inputs", "outputs", "initial", "condition", "unit", "separate", "windows", "split"),
     "model": ("kind", "num_hidden", "layers", "activation", "solver"),
-    "noise": ("kind",),
+    "noise": ("kind", "in_start"),
     "training": ("num_updates", "num_samples"),
 }
 
