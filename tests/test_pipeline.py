@@ -118,7 +118,7 @@ def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
     assert scaling is not None
     assert scaling.output_scale[0] == pytest.approx(run.splits().train.outputs.std(), rel=1e-9)
     sigma = container.read_header(run.folder.fit)["noise_sigma"]
-    np.testing.assert_allclose(scaling.unscale_spread(np.asarray(sigma)), 0.05, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(sigma) / scaling.slope_at(np.zeros(1)), 0.05, rtol=1e-6)
     assert outputs[:, 0, -1, 0].std() < 0.1
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import pydantic
 from pydantic import Field
 
+OutputScale = Literal["linear", "positive", "log"]
 TargetName = Literal["posterior", "tempered", "population"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -217,6 +218,8 @@ class Config(Section):
     """precision of the arrays"""
     scaling: Literal["none", "standardise", "common"] = "standardise"
     """standardise every column, use one scale for all outputs (common), or none"""
+    output_scale: tuple[OutputScale, ...] = ()
+    """linear, positive (linear, never below zero) or log (logarithmic above a knee): one for all outputs, or each"""
     model: ModelConfig = ModelConfig()
     prior: PriorConfig = PriorConfig()
     noise: NoiseConfig = NoiseConfig()

@@ -28,6 +28,9 @@ def print_summary(summary: Mapping[str, Any], path: Path) -> None:
     left_out = summary.get("left_out") or {}
     if left_out:
         _print_table("Columns left out", ("column", "why"), [(str(k), str(v)) for k, v in left_out.items()])
+    doubts = [(d["about"], d["taken"], d["other"], d["option"]) for d in summary.get("doubts", [])]
+    if doubts:
+        _print_table("Doubtful", ("column", "as it was read", "if instead ...", "use"), doubts)
     _print_table("Data", ("quantity", "value"), _data_rows(summary))
     rows = [
         (
@@ -43,6 +46,8 @@ def print_summary(summary: Mapping[str, Any], path: Path) -> None:
         for column in columns
     ]
     _print_table("Quantities", ("role", "name", "min", "max", "mean", "std", "missing cells"), rows)
+    for line in summary.get("warnings", []):
+        _print(f"Warning: {line}")
     choices = [(c["what"], c["chosen"], c["why"]) for c in summary["choices"]]
     _print_table("What `langenode fit` would choose", ("option", "chosen", "why"), choices)
 

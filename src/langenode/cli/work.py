@@ -163,11 +163,15 @@ def fit_own_data(
         "source": plan.source,
         "columns": plan.reading.columns._asdict(),
         "choices": [choice._asdict() for choice in plan.choices],
+        "doubts": [doubt._asdict() for doubt in plan.doubts],
+        "warnings": list(plan.warnings),
     }
     with RunFolder(folder).locked():
         run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts, splits=plan.splits)
         for role, reason in plan.reading.reasons.items():
             reporter.say(f"{role}: {reason}")
+        for line in (*(f"doubt: {doubt.line()}" for doubt in plan.doubts), *(f"warning: {w}" for w in plan.warnings)):
+            reporter.say(line)
         for choice in plan.choices:
             reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
         _say_unused(plan.config, choices, reporter)
@@ -312,7 +316,7 @@ def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_
     """What is in a user's file, what would be done with it, and a starting configuration."""
     from langenode.cli import screen
     from langenode.data import DataError, summarise
-    from langenode.fitting.plan import plan_file
+    from langenode.fitting.plan import as_planned, plan_file
     from langenode.fitting.starter import starter_toml
     from langenode.storage.folder import write_text
 
@@ -322,18 +326,36 @@ def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_
         if error.facts and not as_json:
             screen.print_facts(error.facts)
         raise
-    summary = summarise(plan.reading) | {"choices": [choice._asdict() for choice in plan.choices]}
-    text = starter_toml(plan.config, plan.choices)
+    summary = summarise(as_planned(plan)) | {
+        "choices": [choice._asdict() for choice in plan.choices],
+        "warnings": list(plan.warnings),
+    }
+    folder = Path("runs") / data.resolve().stem
+    text = starter_toml(plan.config, plan.choices, command=_fit_command(data, out, {}, folder))
     is_kept = out.exists() and not force and out.read_text(encoding="utf-8", errors="replace") != text
     if not is_kept:
         write_text(out, text)
+    # An earlier configuration, which may be of other data, is no part of the advice.
+    advice = _fit_command(data, None, named, folder) if is_kept else _fit_command(data, out, {}, folder)
     if as_json:
-        _print_json(summary | {"config": str(out), "config_written": not is_kept})
+        _print_json(summary | {"config": str(out), "config_written": not is_kept, "next": advice})
         return
     screen.print_summary(summary, data)
     left = f"{out} is there already and was left alone; use --force, or --out for another name"
     print(left if is_kept else f"A starting configuration is in {out}")
-    print(f"Next: langenode fit {data} --out runs/{data.resolve().stem}")
+    print(f"Next: {advice}")
+
+
+def _fit_command(data: Path, config: Path | None, named: dict[str, Any], folder: Path) -> str:
+    """The command that fits these data, as a shell takes it."""
+    import shlex
+
+    words = ["langenode", "fit", str(data)]
+    words += [] if config is None else ["--config", str(config)]
+    for part, names in named.items():
+        words += [f"--{part}", names if isinstance(names, str) else ",".join(names)]
+    # A folder of tables is not the place for its own results: they would be inside what is read.
+    return shlex.join([*words, "--out", str(folder)])
 
 
 def list_methods(*, as_json: bool) -> None:

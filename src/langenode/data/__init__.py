@@ -8,18 +8,27 @@ a run writes for itself (`storage`).
 """
 
 from langenode.data.checks import DataError, StatedColumnsError
-from langenode.data.columns import Columns, Guess, guess_columns
+from langenode.data.columns import Columns, Doubt, Guess, guess_columns
 from langenode.data.csvfiles import table_files
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
+from langenode.data.levels import Level, find_levels, knees
+from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
-from langenode.data.starts import from_first_complete_row, separate_by_start, starts_agree, with_observed_start
+from langenode.data.starts import (
+    from_first_complete_row,
+    separate_by_start,
+    starts_agree,
+    starts_are_exact,
+    with_observed_start,
+)
 from langenode.data.summary import summarise
 from langenode.data.tables import Table
 from langenode.data.views import Batch, Cases, Replicates
+from langenode.data.windows import cut_into_windows, num_windows
 
 __all__ = [
     "FEWEST_REPLICATES",
@@ -28,7 +37,10 @@ __all__ = [
     "Columns",
     "DataError",
     "Dataset",
+    "Doubt",
     "Guess",
+    "Level",
+    "Outlier",
     "Reading",
     "Refined",
     "Replicates",
@@ -36,16 +48,23 @@ __all__ = [
     "StatedColumnsError",
     "Table",
     "check_fittable",
+    "cut_into_windows",
+    "find_levels",
+    "find_outliers",
     "from_first_complete_row",
     "guess_columns",
     "has_replicates",
+    "knees",
     "load_data",
+    "num_windows",
     "read_data",
     "read_whole",
     "refine",
+    "robust_spread",
     "save_data",
     "separate_by_start",
     "starts_agree",
+    "starts_are_exact",
     "summarise",
     "table_files",
     "with_observed_start",

@@ -5,19 +5,20 @@ import numpy as np
 from langenode.data.checks import DataError, is_constant
 from langenode.data.dataset import Dataset
 
-_PARTS = 3
-
+# For training, validation and test.
+FEWEST_TRAJECTORIES = 3
 # A distribution over the population needs several replicates; with fewer, only one model and its noise can be learned.
 FEWEST_REPLICATES = 5
 
 
 def check_fittable(data: Dataset) -> None:
     """Raise a `DataError` if there are too few trajectories or times, or an output that is unobserved or constant."""
-    if data.num_trajectories < _PARTS:
+    if data.num_trajectories < FEWEST_TRAJECTORIES:
         found = "one trajectory" if data.num_trajectories == 1 else f"{data.num_trajectories} trajectories"
         raise DataError(
-            f"learning needs at least {_PARTS} trajectories, for training, validation and test; found {found}; add "
-            "more, or cut a long record into pieces and give each piece a trajectory label"
+            f"learning needs at least {FEWEST_TRAJECTORIES} trajectories, for training, validation and test, or a "
+            f"record that is long enough to be cut into windows; found {found}; add more, or name the column of their "
+            "labels with --trajectory"
         )
     _check_counts(data, data.mask.any(axis=(1, 2)).astype(int), "at least one observed output", 1)
     _check_counts(data, data.lengths, "at least 2 time points", 2)

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import Columns, guess_columns, pair_trajectories, separators
+from langenode.data.columns import Columns, can_be_made, guess_columns, separators
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_CELLS
 from langenode.data.names import OWN_LABELS, without_prefix
 from langenode.data.tables import Groups, Table, elapsed_times
+from langenode.data.units import split_unit
 
 # Replicates found only by a column's name share the union of their times, unless that is much larger than each.
 _MOST_GROWTH = 2.0
@@ -30,24 +31,18 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
     facts: dict[str, Any] = {"rows": table.num_rows, "files": len(table.files), "columns_found": table.names}
     try:
         if outputs_may_be_absent:
-            table = table.with_missing(given.outputs or ())
-            # New data may be one trajectory without a label.
-            labels = {part: getattr(given, part) for part in ("trajectory", "condition", "unit")}
-            given = given._replace(**{part: None for part, name in labels.items() if name not in table.names})
-        paired, known = pair_trajectories(table, given)
-        columns, reasons, left_out = guess_columns(paired, known)
-        if known.trajectory != given.trajectory:
-            reasons["trajectory"] = f"columns {known.trajectory!r} together, by their names"
-            parts = [part for part in ("condition", "unit") if getattr(known, part) != getattr(given, part)]
-            reasons |= {part: f"column {getattr(known, part)!r}, by its name" for part in parts}
-        table, given = paired, known
+            table, given = _of_new_data(table, given)
+        guess = guess_columns(table, given)
+        columns, reasons, left_out, table = guess.columns, guess.reasons, guess.left_out, guess.table
         reasons |= dict(table.notes)
         facts |= {"columns": plain_columns(columns), "reasons": reasons, "left_out": left_out}
+        facts["doubts"] = [doubt._asdict() for doubt in guess.doubts]
         groups = table.groups(columns.trajectory)
         facts |= _facts_of_rows(table, columns, groups)
         is_sure = columns.condition in (given.condition, *OWN_LABELS)
         try:
-            data = table_dataset(table, columns, most_growth=None if is_sure else _MOST_GROWTH)
+            growth = None if is_sure else _MOST_GROWTH
+            data = table_dataset(table, columns, most_growth=growth, is_reading=guess.is_reading)
         except DataError as error:
             if is_sure:
                 raise
@@ -56,20 +51,39 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
             reasons["condition"] = f"not column {columns.condition!r}: {str(error).split(';')[0]}"
             columns = columns._replace(condition=None)
             facts["columns"] = plain_columns(columns)
-            data = table_dataset(table, columns)
+            data = table_dataset(table, columns, is_reading=guess.is_reading)
         return Reading(data, columns, reasons, facts)
     except DataError as error:
         raise DataError(str(error), facts) from error
 
 
-def table_dataset(table: Table, columns: Columns, *, most_growth: float | None = None) -> Dataset:
+def _of_new_data(table: Table, given: Columns) -> tuple[Table, Columns]:
+    """Return a table for predictions: outputs may be missing, and it may be one trajectory without a label."""
+    is_long = given.trajectory is None or "*" not in given.trajectory or given.trajectory in table.names
+    table = table.with_missing(given.outputs or ()) if is_long else table
+    labels = {part: getattr(given, part) for part in ("trajectory", "condition", "unit")}
+    absent = {part: None for part, name in labels.items() if name is None or not can_be_made(table, name)}
+    return table, given._replace(**absent)
+
+
+def table_dataset(
+    table: Table,
+    columns: Columns,
+    *,
+    most_growth: float | None = None,
+    is_reading: np.ndarray | None = None,
+) -> Dataset:
     """Build the data set of a table; each trajectory's rows are in order of time, trajectories may be interleaved.
 
     A condition is refused if the union of its replicates' times is more than `most_growth` times the longest of them.
+    Rows that are no reading have no outputs.
     """
     groups = table.groups(columns.trajectory)
     times = _checked_times(table, columns, groups)
     blocks = {part: _block(table, getattr(columns, part)) for part in ("inputs", "outputs", "initial")}
+    blocks["inputs"] = _with_constants_filled(blocks["inputs"], groups)
+    if is_reading is not None:
+        blocks["outputs"] = np.where(is_reading[:, None], blocks["outputs"], np.nan)
     _check_blocks(table, columns, blocks)
     for index, name in enumerate(columns.initial or ()):
         _check_same(blocks["initial"][:, index], name, groups)
@@ -82,6 +96,7 @@ def table_dataset(table: Table, columns: Columns, *, most_growth: float | None =
     names: dict[str, Any] = {
         "input_names": tuple(without_prefix(name) for name in columns.inputs or ()),
         "output_names": tuple(without_prefix(name) for name in columns.outputs or ()),
+        "units": _units(columns),
     }
     initial = blocks["initial"][first] if columns.initial else None
     if labels["condition"] is not None and not _times_agree(times[rows], labels["condition"]):
@@ -96,6 +111,27 @@ def table_dataset(table: Table, columns: Columns, *, most_growth: float | None =
     mask = ~np.isnan(outputs) & (within < lengths[:, None])[..., None]
     arrays = {"inputs": blocks["inputs"][rows], "mask": mask, "initial": initial}
     return Dataset.from_arrays(times[rows], outputs, **arrays, **labels, **names)
+
+
+def _units(columns: Columns) -> dict[str, str]:
+    """Return the physical units that the names of columns state; that of the time is called time."""
+    named = {without_prefix(name): split_unit(without_prefix(name))[1] for name in columns.inputs or ()}
+    named |= {without_prefix(name): split_unit(without_prefix(name))[1] for name in columns.outputs or ()}
+    named["time"] = split_unit(columns.time or "time")[1]
+    return {name: unit for name, unit in named.items() if unit is not None}
+
+
+def _with_constants_filled(block: np.ndarray, groups: Groups) -> np.ndarray:
+    """Return inputs with gaps filled in columns that are constant within each trajectory and differ between them."""
+    block = block.copy()
+    for column in block.T:
+        is_setting = np.isnan(column).any() and groups.are_constant(column) and len(groups.labels) > 1
+        if is_setting and not is_constant(column[~np.isnan(column)]):
+            known = np.flatnonzero(~np.isnan(column))
+            value = np.full(len(groups.labels), np.nan)
+            value[groups.codes[known]] = column[known]
+            column[:] = np.where(np.isnan(column), value[groups.codes], column)
+    return block
 
 
 def _labels(table: Table, columns: Columns, groups: Groups) -> dict[str, list[str] | None]:
@@ -161,7 +197,7 @@ def _checked_times(table: Table, columns: Columns, groups: Groups) -> np.ndarray
             f"{must} in trajectory {groups.labels[groups.codes[row]]!r}; sort the rows and drop repeated times, "
             "or name the column of trajectory labels with --trajectory NAME"
         )
-    able = separators(table, times, [named for part, named in columns.named() if part == "time"])
+    able = separators(table, name, [name])
     hint = f" (candidates: {listed(able, 5)})" if able else ""
     raise DataError(
         f"{must}; if there are several trajectories, name the column of their labels with --trajectory "

@@ -6,7 +6,11 @@ import numpy as np
 
 from langenode.data.checks import DataError, is_constant
 from langenode.data.dataset import Dataset
+from langenode.data.outliers import robust_spread
 from langenode.data.scaling import moments
+
+# Of at least so many first readings this share is equal where they are exact.
+_FEWEST_EXACT, _LEAST_EXACT = 3, 2 / 3
 
 
 def with_observed_start(data: Dataset) -> Dataset:
@@ -61,21 +65,42 @@ def from_first_complete_row(data: Dataset) -> Dataset:
 
 
 def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
-    """Whether the starts of replicates agree: their spread is below `tolerance` times the output's deviation.
+    """Whether the starts of replicates agree: their spread is below `tolerance` times that of the output.
 
-    The spread is the standard deviation of the first readings, in every condition with several members. If starts
-    disagree, trajectories with equal times and inputs are probably not replicates: see `separate_by_start`.
+    Spreads are robust (`robust_spread`), so that no single reading decides; that of the starts is of the first
+    readings, in every condition with several members. If starts disagree, trajectories with equal times and inputs are
+    probably not replicates: see `separate_by_start`.
     """
     readings, seen, _ = _first_readings(data)
     for column in range(data.num_outputs):
         values = data.outputs[..., column][data.mask[..., column]]
         if is_constant(values):
             continue
-        shift, scale = moments(values)
+        scale = robust_spread(values)
         for label in range(data.num_conditions):
             members = readings[(data.condition == label) & seen[:, column], column]
-            if len(members) > 1 and np.std((members - shift) / scale, ddof=1) >= tolerance:
+            if len(members) > 1 and robust_spread(members) >= tolerance * scale:
                 return False
+    return True
+
+
+def starts_are_exact(data: Dataset) -> bool:
+    """Whether first readings are known without noise: the same in two of three trajectories, such as a 0 at dosing.
+
+    Noise would not repeat a number. That does not count where later readings often have the same value, too, as whole
+    numbers of few values have.
+    """
+    readings, seen, first = _first_readings(data)
+    if data.num_trajectories < _FEWEST_EXACT or not seen.all():
+        return False
+    for column in range(data.num_outputs):
+        values, counts = np.unique(readings[:, column], return_counts=True)
+        later = data.mask[..., column].copy()
+        np.put_along_axis(later, first[:, None, column], False, axis=1)
+        share = counts.max() / len(readings)
+        repeated = float(np.mean(data.outputs[..., column][later] == values[counts.argmax()])) if later.any() else 1.0
+        if share < _LEAST_EXACT or repeated > share / 2:
+            return False
     return True
 
 

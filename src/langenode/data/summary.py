@@ -45,6 +45,7 @@ def summarise(data: Dataset | Reading) -> dict[str, Any]:
         "duplicated_times": int(facts.get("duplicated_times", 0)),
         "rows": int(facts.get("rows", valid.sum())),
         "left_out": dict(facts.get("left_out", {})),
+        "doubts": list(facts.get("doubts", [])),
         **read,
     }
 

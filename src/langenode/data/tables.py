@@ -10,7 +10,7 @@ import numpy as np
 
 from langenode.data.checks import DataError
 
-_MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "<na>", "null", "none"))
+_MISSING = frozenset(("", ".", "na", "n/a", "#n/a", "nan", "<na>", "null", "none"))
 
 
 class Groups(NamedTuple):
@@ -39,15 +39,15 @@ class Groups(NamedTuple):
             return False
         return bool(np.all(high / 2 - low / 2 <= 4 * np.finfo(np.float64).eps * np.maximum(abs(high), abs(low))))
 
-    def increase(self, times: np.ndarray) -> bool:
-        """Whether the times increase strictly within every trajectory."""
-        return not self.not_increasing(times).size
+    def increase(self, times: np.ndarray, *, or_equal: bool = False) -> bool:
+        """Whether the times increase strictly within every trajectory; with `or_equal` a time may be repeated."""
+        return not self.not_increasing(times, or_equal=or_equal).size
 
-    def not_increasing(self, times: np.ndarray) -> np.ndarray:
+    def not_increasing(self, times: np.ndarray, *, or_equal: bool = False) -> np.ndarray:
         """Return positions in `order` whose time is NaN or not later than the one before in the same trajectory."""
         ordered = times[self.order]
         wrong = np.ones(len(ordered), dtype=bool)
-        wrong[1:] = ~(ordered[1:] > ordered[:-1])
+        wrong[1:] = ~(ordered[1:] >= ordered[:-1] if or_equal else ordered[1:] > ordered[:-1])
         wrong[self.starts] = np.isnan(ordered[self.starts])
         return np.flatnonzero(wrong)
 
@@ -90,9 +90,20 @@ class Table:
         blank = {name: np.full(self.num_rows, np.nan) for name in names if name not in self.cells}
         return dataclasses.replace(self, cells={**self.cells, **blank}, _parsed=dict(self._parsed))
 
-    def with_column(self, name: str, labels: Sequence[str]) -> "Table":
-        """Return the table with one more column."""
-        return dataclasses.replace(self, cells={**self.cells, name: labels}, _parsed=dict(self._parsed), _groups={})
+    def with_column(self, name: str, labels: Sequence[str] | np.ndarray) -> "Table":
+        """Return the table with one more column, or another in the place of one."""
+        parsed = {known: values for known, values in self._parsed.items() if known != name}
+        return dataclasses.replace(self, cells={**self.cells, name: labels}, _parsed=parsed, _groups={})
+
+    def take(self, rows: np.ndarray) -> "Table":
+        """Return the table of some rows, in the order given; a row may be taken more than once."""
+        cells = {
+            name: column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows]
+            for name, column in self.cells.items()
+        }
+        origin = None if self.file_of_row is None else self.file_of_row[rows]
+        numbers = self.row_numbers[rows]
+        return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, _parsed={}, _groups={})
 
     def kind(self, name: str) -> str:
         """Return what a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.

@@ -34,12 +34,12 @@ TRAINING: dict[str, dict[str, Any]] = {
 
 
 class HyperelasticModel(ModelConfig):
-    """The potential's hidden layers; `convex` makes it convex in the invariants, `stress_free` without stress at E = 0."""
+    """The potential: its hidden layers, and what holds whatever its weights."""
 
     convex: bool = False
     """make the potential convex in the invariants"""
     stress_free: bool = False
-    """no stress at zero strain whatever the weights (default but for the paper's method, whose potential may have one)"""
+    """no stress at zero strain whatever the weights; the default except for the paper's method"""
 
 
 class HyperelasticData(CompositeData):

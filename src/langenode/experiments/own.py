@@ -5,7 +5,7 @@ The choices are a layer of configuration below the user's own, so any of them ca
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -25,8 +25,10 @@ from langenode.data import (
     starts_agree,
     with_observed_start,
 )
+from langenode.experiments import choices
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
+from langenode.experiments.choices import Choice, Plan
 from langenode.models import NeuralODE, generic_model, make_solver
 
 NAME = "own"
@@ -59,6 +61,8 @@ class OwnData(Section):
     """column of the specimen"""
     separate: bool = False
     """every trajectory is a condition of its own, predicted from its own start"""
+    windows: Count | None = None
+    """every trajectory is cut into this many windows; chosen where there are fewer than three trajectories"""
     split: tuple[Fraction, Fraction, Fraction] = (0.6, 0.2, 0.2)
     """fractions for training, validation and test, by trajectory or condition"""
 
@@ -93,21 +97,6 @@ class OwnConfig(Config):
     model: OwnModel = OwnModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
 
-class Choice(NamedTuple):
-    """A choice made for the user, and its reason."""
-
-    what: str
-    chosen: str
-    why: str
-
-
-class Plan(NamedTuple):
-    """The layer of configuration that the data suggest, with the reasons."""
-
-    layer: dict[str, Any]
-    choices: tuple[Choice, ...]
-
-
 def columns_of(config: OwnConfig) -> Columns:
     """Return the column roles that a configuration names."""
     return Columns(**{name: getattr(config.data, name) for name in Columns._fields})
@@ -115,19 +104,27 @@ def columns_of(config: OwnConfig) -> Columns:
 
 def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     """Plan the fit to these data, given what the user asked for (`target` and `data.separate`, if anything)."""
+    warnings = choices.outlier_warnings(data)
+    scale_layer, scale_choices = choices.scales(data, asked)
+    windows, windows_choice = choices.windows(data, asked)
+    data = choices.in_windows(data, windows)
     check_fittable(data)
     separate, replicates_choice = _replicates(data, asked)
     is_crossed = data.has_crossed_units and data.num_units >= FEWEST_REPLICATES
     is_population = not separate and (has_replicates(data) or is_crossed)
     target = asked.get("target") or ("population" if is_population else "posterior")
-    layer = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
-    layer["noise"] = {"in_start": data.initial is None}
-    choices = [
+    layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
+    layer["data"] |= {} if windows is None else {"windows": windows}
+    noisy_start, start_choice = choices.start(data)
+    layer |= {"noise": {"in_start": noisy_start}, **scale_layer}
+    made = [
+        *windows_choice,
         *replicates_choice,
-        _start_choice(data),
-        _target_choice(target, "target" in asked, is_population, data),
+        start_choice,
+        *scale_choices,
+        _target_choice(target, "target" in asked, is_population, data, separate),
     ]
-    return Plan(layer, tuple(choices))
+    return Plan(layer, tuple(made), warnings)
 
 
 def check_sizes(data: Dataset, config: OwnConfig) -> None:
@@ -156,21 +153,18 @@ def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Cho
     return True, [Choice("replicates", "none: every trajectory is a condition", why)]
 
 
-def _start_choice(data: Dataset) -> Choice:
-    if data.initial is not None:
-        return Choice("start of a trajectory", "the given columns", "the data contain them")
-    why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
-    return Choice("start of a trajectory", "its first reading", why)
-
-
-def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset) -> Choice:
+def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset, separate: bool) -> Choice:
     if is_asked:
         return Choice("target", target, "requested")
     if is_population:
         count = data.num_trajectories / data.num_conditions
         return Choice("target", target, f"conditions have {count:.3g} trajectories: the spread between them is learned")
+    counts = np.ones(1, int) if separate else np.bincount(data.condition)
     why = "one model for all trajectories is learned, with inferred noise"
-    return Choice("target", target, f"there are too few replicates to learn a spread between specimens: {why}")
+    if counts.max() == 1:
+        return Choice("target", target, f"there are no replicates to learn a spread between specimens from: {why}")
+    few = f"half of the conditions have at most {int(np.median(counts))} trajectories, too few to learn a spread from"
+    return Choice("target", target, f"{few}: {why}")
 
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,8 +185,13 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     return layers
 
 
+def for_training(data: Dataset, config: OwnConfig) -> Dataset:
+    """Return the data as they are fitted: cut into windows where needed, and prepared."""
+    return prepare(choices.in_windows(data, config.data.windows), config)
+
+
 def prepare(data: Dataset, config: OwnConfig) -> Dataset:
-    """Return the data as they are fitted: replicates separated where needed, and starts known."""
+    """Return the data as they are predicted: replicates separated where needed, and starts known."""
     is_separate = config.data.separate or data.num_conditions == data.num_trajectories
     data = separate_by_start(data) if is_separate else data
     return with_observed_start(from_first_complete_row(data))
@@ -202,8 +201,8 @@ def simulate(config: OwnConfig, key: PRNGKeyArray) -> Splits:
     """Read the user's file and divide it."""
     del key  # the split uses the configuration's seed
     data = read_data(Path(config.data.path), columns_of(config)).data
-    check_fittable(data)
-    return divide(prepare(data, config), config)
+    check_fittable(choices.in_windows(data, config.data.windows))
+    return divide(for_training(data, config), config)
 
 
 def divide(data: Dataset, config: OwnConfig) -> Splits:

@@ -44,8 +44,9 @@ def _predictions(fit: Fit, data: Dataset, num_samples: int, seed: int | None) ->
 def _log_likelihoods(
     fit: Fit, prepared: Dataset, num_samples: int, seed: int | None, *, is_training: bool
 ) -> Float[np.ndarray, "sample reading"]:
-    """Those of the model as it was fitted, in the data's own units: the factor that calibrates bands is no part of it."""
+    """Those of the model as fitted, in the data's own units: the factor that calibrates bands is no part of it."""
     scaled = build.scaled(fit.config, fit.scaling, prepared)
     weights = jnp.asarray(fit.flat_sample(num_samples, seed=seed))
     density = reading_log_densities(fit.problem, scaled, weights, is_training=is_training)
-    return (density - np.log(fit.scaling.output_scale))[:, scaled.mask]
+    slope = fit.scaling.slope_at(prepared.outputs)[prepared.mask]
+    return density[:, scaled.mask] + np.log(slope)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import PRNGKeyArray
-from langenode.config import LARGEST_SEED, Config, ConfigError
-from langenode.data import Dataset, Scaling, refine
+from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
+from langenode.data import Dataset, Scaling, knees, refine
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
@@ -74,12 +74,27 @@ MOST_WEIGHTS = 10_000_000
 
 def new_scaling(config: Config, train: Dataset) -> Scaling:
     """Units from the training data alone. A start with as many numbers as outputs scales like the outputs."""
-    if config.scaling == "none":
-        return Scaling.identity(train)
-    if config.scaling == "common":
-        return Scaling.common(train)
+    kinds = output_kinds(config, train.num_outputs)
+    if config.scaling != "standardise":
+        if set(kinds) != {"linear"}:
+            raise ConfigError(
+                f"scales of outputs need scaling='standardise'; got scaling={config.scaling!r} with output_scale="
+                f"{list(config.output_scale)}; drop one of the two"
+            )
+        return Scaling.identity(train) if config.scaling == "none" else Scaling.common(train)
     is_output = train.initial is not None and train.initial.shape[1] == train.num_outputs
-    return Scaling.standardise(train, initial_like_outputs=is_output)
+    positive = np.array([kind == "positive" for kind in kinds], float)
+    return Scaling.standardise(train, initial_like_outputs=is_output, knees=knees(train, kinds), positive=positive)
+
+
+def output_kinds(config: Config, num_outputs: int) -> tuple[OutputScale, ...]:
+    """The scale of every output: linear unless the configuration says another."""
+    kinds = config.output_scale or ("linear",)
+    if len(kinds) not in (1, num_outputs):
+        raise ConfigError(
+            f"output_scale must have one entry, or one per output, here {num_outputs}; got {len(kinds)}; change it"
+        )
+    return tuple(kinds) if len(kinds) == num_outputs else tuple(kinds) * num_outputs
 
 
 def prepare(config: Config, train: Dataset, validation: Dataset | None) -> Prepared:
@@ -215,7 +230,8 @@ def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling)
     options = config.noise
     if options.kind == "given":
         assert options.sigma is not None  # the configuration has checked it
-        noise = given_noise(options.sigma / scaling.output_scale, data)
+        # Where a scale has a knee, by its slope at each reading.
+        noise = given_noise(options.sigma * scaling.slope_at(scaling.unscale_outputs(data.outputs)), data)
     elif options.kind == "inferred":
         noise = inferred_noise()
     else:

@@ -112,9 +112,10 @@ class Fit:
 
         For a posterior or tempered fit there is a `log_likelihood` too, one value per observed cell, for `az.loo` and
         `az.compare`. It is that of the model as fitted, not tempered, and without the factor that calibrates bands,
-        which `posterior_predictive` has; in the data's own units. A fit that was read from a file has no training data: give them, or others, as `data`; without
-        them there is the posterior alone. Draws are equally weighted and form one chain; the method's diagnostics are
-        in the attributes of `posterior`. Weights, and `log_noise` among them, are in the fit's scaled units.
+        which `posterior_predictive` has; in the data's own units. A fit that was read from a file has no training
+        data: give them, or others, as `data`; without them there is the posterior alone. Draws are equally weighted
+        and form one chain; the method's diagnostics are in the attributes of `posterior`. Weights, and `log_noise`
+        among them, are in the fit's scaled units.
         """
         from langenode.fitting.arviz import inference_data
 

@@ -4,13 +4,25 @@ import contextlib
 import functools
 import hashlib
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from langenode.config import Config, ConfigError, merge
-from langenode.data import Columns, DataError, Dataset, Reading, has_replicates, read_data, read_whole, table_files
-from langenode.experiments import own
+from langenode.data import (
+    Columns,
+    DataError,
+    Dataset,
+    Doubt,
+    Reading,
+    has_replicates,
+    read_data,
+    read_whole,
+    separate_by_start,
+    table_files,
+)
+from langenode.experiments import choices, own
 from langenode.experiments.base import Experiment, Splits, as_configured
 from langenode.fitting import choose
 from langenode.fitting.fit import USER_MODEL
@@ -28,6 +40,8 @@ class FilePlan(NamedTuple):
     config: own.OwnConfig
     choices: tuple[own.Choice, ...]
     source: dict[str, str]
+    doubts: tuple[Doubt, ...]
+    warnings: tuple[str, ...]
 
 
 def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
@@ -49,15 +63,26 @@ def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
         raise DataError(f"{path}: {error}", reading.table_facts) from error
     roles = {part: value for part, value in reading.columns._asdict().items() if value is not None}
     layer = merge(suggested.layer, {"data": {**roles, "path": str(path)}})
-    config, choices = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
+    config, further = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
     own.check_sizes(reading.data, config)
-    splits = own.divide(own.prepare(reading.data, config), config)
-    return FilePlan(reading, splits, config, (*suggested.choices, *choices), source)
+    splits = own.divide(own.for_training(reading.data, config), config)
+    doubts = tuple(Doubt(**doubt) for doubt in reading.table_facts.get("doubts", ()))
+    return FilePlan(reading, splits, config, (*suggested.choices, *further), source, doubts, suggested.warnings)
+
+
+def as_planned(plan: FilePlan) -> Reading:
+    """The reading with its data divided into conditions as the fit does it."""
+    data = choices.in_windows(plan.reading.data, plan.config.data.windows)
+    is_separate = plan.config.data.separate and data.num_conditions < data.num_trajectories
+    return plan.reading._replace(data=separate_by_start(data) if is_separate else data)
 
 
 def plan_data(data: Dataset, asked: Mapping[str, Any]) -> tuple[Experiment, own.OwnConfig]:
     """A generic model for data that are in memory."""
-    return own.EXPERIMENT, _own_config(own.plan(data, asked).layer, asked)[0]
+    suggested = own.plan(data, asked)
+    for line in suggested.warnings:
+        warnings.warn(line, stacklevel=3)
+    return own.EXPERIMENT, _own_config(suggested.layer, asked)[0]
 
 
 def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[own.OwnConfig, tuple[own.Choice, ...]]:
@@ -109,7 +134,7 @@ def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any
 
 def as_fitted(data: Dataset, config: Config) -> Dataset:
     """The data as they are fitted: those for a generic model have known starts."""
-    return own.prepare(data, config) if isinstance(config, own.OwnConfig) else data
+    return own.for_training(data, config) if isinstance(config, own.OwnConfig) else data
 
 
 def names(part: str, value: Any) -> Any:

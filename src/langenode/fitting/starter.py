@@ -9,20 +9,20 @@ from langenode.fitting import methods
 
 _HEAD = """\
 # A starting configuration for langenode fit. Change what you like; what is not here has its default.
-#   langenode fit {path} --config config.toml --out runs/mine
+#   {command}
 """
-_TOP = ("method", "target", "stochastic", "rest", "seed", "scaling")
+_TOP = ("method", "target", "stochastic", "rest", "seed", "scaling", "output_scale")
 _SECTIONS: dict[str, tuple[str, ...]] = {
-    "data": ("trajectory", "time", "inputs", "outputs", "initial", "condition", "unit", "separate", "split"),
+    "data": ("trajectory", "time", "inputs", "outputs", "initial", "condition", "unit", "separate", "windows", "split"),
     "model": ("kind", "num_hidden", "layers", "activation", "solver"),
-    "noise": ("kind",),
+    "noise": ("kind", "in_start"),
     "training": ("num_updates", "num_samples"),
 }
 
 
-def starter_toml(config: OwnConfig, choices: Sequence[Choice]) -> str:
-    """The text of the file."""
-    lines = [_HEAD.format(path=config.data.path)]
+def starter_toml(config: OwnConfig, choices: Sequence[Choice], *, command: str) -> str:
+    """The text of the file; `command` is the one that uses it."""
+    lines = [_HEAD.format(command=command.replace("\n", " "))]
     lines += [f"# {choice.what}: {choice.chosen}, because {choice.why}" for choice in choices]
     lines.append("")
     lines += [_line(config, key, _words(config, key)) for key in _TOP]

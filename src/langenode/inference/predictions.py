@@ -32,10 +32,13 @@ class Rule(NamedTuple):
     noise_factor: Float[np.ndarray, " out"] | float = 1.0
     starts_at_reading: bool = False
 
-    def unscaled_noise(self, scales: Float[np.ndarray, "sample out"]) -> Float[np.ndarray, "sample out"]:
-        """Standard deviations of new observations in the data's own units, from the fit's."""
-        scales = np.asarray(self.noise_factor) * scales
-        return scales if self.scaling is None else self.scaling.unscale_spread(scales)
+    def scaled(self, outputs: Float[np.ndarray, "*batch out"]) -> Float[np.ndarray, "*batch out"]:
+        """Outputs in the fit's units, where its noise is added."""
+        return outputs if self.scaling is None else self.scaling.scale_outputs(outputs)
+
+    def unscaled(self, outputs: Float[np.ndarray, "*batch out"]) -> Float[np.ndarray, "*batch out"]:
+        """Outputs in the data's own units."""
+        return outputs if self.scaling is None else self.scaling.unscale_outputs(outputs)
 
 
 PLAIN = Rule()
@@ -89,7 +92,7 @@ def predict(
     outputs = _simulated(problem, data, weights, start, noise_keys, chunk)
     if rows is not None:
         outputs = np.take_along_axis(outputs, rows[None, :, :, None], axis=2)
-    return Prediction(outputs if rule.scaling is None else rule.scaling.unscale_outputs(outputs), weights)
+    return Prediction(rule.unscaled(outputs), weights)
 
 
 def _starts(
@@ -155,9 +158,9 @@ def with_noise(
     problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "sample condition time out"]:
     """Samples of new observations: the model's outputs plus noise."""
-    scales = rule.unscaled_noise(noise_scales(problem, prediction.weights))
-    outputs = np.asarray(prediction.outputs, float)
-    return outputs + scales[:, None, None, :] * rng.standard_normal(outputs.shape)
+    scales = np.asarray(rule.noise_factor) * noise_scales(problem, prediction.weights)
+    outputs = rule.scaled(np.asarray(prediction.outputs, float))
+    return rule.unscaled(outputs + scales[:, None, None, :] * rng.standard_normal(outputs.shape))
 
 
 def observable(

@@ -38,7 +38,8 @@ class Watch:
     def _record_w1(self, step: int, problem: Problem) -> None:
         replicates = self.train.replicates()
         outputs = predict(problem, self.train, len(replicates.outputs), key=jax.random.fold_in(self.key, step)).outputs
-        distance = metrics.w1(outputs.astype(float), replicates.outputs, mask_b=replicates.mask)
+        ours, theirs = (self.scaling.unscale_outputs(part) for part in (outputs.astype(float), replicates.outputs))
+        distance = metrics.w1(ours, theirs, mask_b=replicates.mask)
         seen = ~np.all(np.isnan(distance), axis=(0, 2))  # times that the integrator added have no data
-        per_time = np.nanmean(self.scaling.unscale_spread(distance[:, seen]), axis=(0, 2))
+        per_time = np.nanmean(distance[:, seen], axis=(0, 2))
         tables.add_convergence(self.folder.convergence, step, per_time)

@@ -13,7 +13,7 @@ def main() -> None:
         prog="python -m langenode.simulators.composite",
         description="Effective stiffness of random microstructures of a composite.",
     )
-    parser.add_argument("--microstructures", type=int, default=128, help="number of microstructures, numbered from zero")
+    parser.add_argument("--microstructures", type=int, default=128, help="how many, numbered from zero")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     parser.add_argument("--spheres", type=int, default=default.num_spheres, help="spheres in the cube")
     parser.add_argument("--fraction", type=float, default=default.volume_fraction, help="volume fraction of glass")
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=default.gap, help="smallest space between spheres, in radii")
     given = parser.parse_args()
     if given.microstructures < 1:
-        parser.error(f"--microstructures must be one or more; found {given.microstructures}; give the number of microstructures")
+        parser.error(f"--microstructures must be one or more; found {given.microstructures}; give their number")
     if not given.out.parent.is_dir():
         parser.error(f"--out must be in an existing folder; found {given.out}; make {given.out.parent} first")
     geometry = CompositeGeometry(given.spheres, given.fraction, given.resolution, given.gap)

@@ -1,0 +1,249 @@
+"""Which columns are the time, the trajectory, the condition and the unit."""
+
+import fnmatch
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from langenode.data.checks import DataError
+from langenode.data.columns.record import Columns, Doubt
+from langenode.data.names import (
+    OWN_LABELS,
+    condition_rank,
+    is_counter_name,
+    is_row_number_name,
+    time_rank,
+    trajectory_rank,
+    unit_rank,
+)
+from langenode.data.tables import Groups, Table, elapsed_times
+
+# A row number that is not named like one must count at least this many rows.
+_FEWEST_COUNTED = 10
+# Of the trajectories of a column named like their label so many must have disordered times for another to be tried;
+# fewer are faults of the table.
+_DISORDERED = 0.5
+# Columns beyond these are not tried as labels.
+_MOST_TRIED, _MOST_PAIRED = 200, 12
+
+
+class Trajectories(NamedTuple):
+    """The label column, or None, the reason, and the table with that column."""
+
+    table: Table
+    name: str | None
+    why: str
+    doubts: tuple[Doubt, ...] = ()
+
+
+def find_time(table: Table, taken: set[str]) -> str | None:
+    """Return the column whose name looks most like the time."""
+    named = ranked(table, taken, time_rank)
+    readable = [name for name in named if table.kind(name) == "numbers" or table.stamps(name) is not None]
+    # The name is enough: a faulty cell is then reported with its row.
+    return next(iter(readable or named), None)
+
+
+def find_trajectories(table: Table, time: str, taken: set[str], *, may_repeat: bool = False) -> Trajectories:
+    """Find the labels of trajectories: by name, by the order of the times within them, or two columns together.
+
+    With `may_repeat` a time may stand twice in a trajectory, as where doses have rows of their own.
+    """
+    if "trajectory" in table.names and "trajectory" not in taken:
+        return Trajectories(table, "trajectory", "column 'trajectory', by its name")
+
+    def fits(name: str | None) -> bool:
+        groups = table.groups(name)
+        return groups.increase(elapsed_times(table, time, groups)[0], or_equal=may_repeat)
+
+    named = _named_labels(table, taken)
+    ordered = [name for name in named if fits(name)]
+    if ordered or (named and not _is_disordered(table, time, named[0])):
+        # A table in which a few times are out of order is read by its labels, and the fault reported with its row.
+        name = (ordered or named)[0]
+        return Trajectories(table, name, f"column {name!r}, by its name")
+    if not named and fits(None):
+        alone = "one file per trajectory, named after it" if table.files else "none found: the table is one trajectory"
+        return Trajectories(table, None, alone)
+    able = [name for name in separators(table, time, {*taken, time}, or_equal=may_repeat) if table.is_label(name)]
+    if able:
+        return _by_order(table, able)
+    pair = _find_pair(table, time, taken, or_equal=may_repeat)
+    if pair is not None:
+        return Trajectories(*joined(table, pair), f"columns {pair!r} together, {_pair_reason(table, pair)}")
+    if named:
+        return Trajectories(table, named[0], f"column {named[0]!r}, by its name")
+    return Trajectories(table, None, "none found: the table is one trajectory")
+
+
+def joined(table: Table, pair: str) -> tuple[Table, str]:
+    """Return the table with a column that joins two others, named "A/B", and its name."""
+    first, second = _parts(table, pair)
+    labels = [f"{a}/{b}" for a, b in zip(table.labels(first), table.labels(second), strict=True)]
+    return table.with_column(pair, labels), pair
+
+
+def is_pair(table: Table, name: str | None) -> bool:
+    """Whether a name stands for two columns of the table together."""
+    return name is not None and name not in table.names and _parts(table, name) != ("", "")
+
+
+def can_be_made(table: Table, name: str) -> bool:
+    """Whether a label is a column of the table, or two of its columns together, or a pattern of several."""
+    return name in table.names or is_pair(table, name) or any(fnmatch.fnmatchcase(n, name) for n in table.names)
+
+
+def labels_of_pair(table: Table, pair: str) -> Columns:
+    """Return which of two columns that identify trajectories together is the unit, and which may be the condition."""
+    parts = _parts(table, pair)
+    units = [name for name in parts if unit_rank(name) is not None]
+    conditions = [name for name in parts if name not in units and condition_rank_in(table)(name) is not None]
+    return Columns(unit=next(iter(units), None), condition=next(iter(conditions), None))
+
+
+def find_label(table: Table, groups: Groups, taken: set[str], rank: Callable[[str], int | None]) -> str | None:
+    """Return the best-named label column that is constant within trajectories; the name `save_data` writes wins."""
+    for name in ranked(table, taken, rank):
+        if rank(name) == 0 and name in OWN_LABELS:
+            return name
+        if table.is_label(name) and is_constant_label(table, groups, name):
+            return name
+    return None
+
+
+def is_constant_label(table: Table, groups: Groups, name: str) -> bool:
+    """Whether a column has one label in each trajectory."""
+    try:
+        labels = np.array(table.labels(name))
+    except DataError:  # an empty cell
+        return False
+    return bool(np.all(labels == labels[groups.first_rows()]))
+
+
+def is_same_partition(table: Table, groups: Groups, name: str) -> bool:
+    """Whether a column labels the trajectories once more: one label in each, and no two alike."""
+    return is_constant_label(table, groups, name) and len(set(table.labels(name))) == len(groups.labels)
+
+
+def condition_rank_in(table: Table) -> Callable[[str], int | None]:
+    """Return the rank of a name as a condition's, in this table: some names label it only as text."""
+    return lambda name: condition_rank(name, table.kind(name) == "text")
+
+
+def ranked(table: Table, taken: Iterable[str], rank: Callable[[str], int | None]) -> list[str]:
+    """Return the columns that a vocabulary knows, best first."""
+    names = [name for name in table.names if name in OWN_LABELS or table.kind(name) != "nothing"]
+    ranks = {name: rank(name) for name in names if name not in taken}
+    known = {name: place for name, place in ranks.items() if place is not None}
+    return sorted(known, key=lambda name: (known[name], name != name.lower()))
+
+
+def separators(table: Table, time: str, taken: Iterable[str], *, or_equal: bool = False) -> list[str]:
+    """Return the columns that divide the rows into several trajectories of increasing times, the coarsest first."""
+    found: dict[str, int] = {}
+    for name in table.names[:_MOST_TRIED]:
+        if name in taken or table.kind(name) == "nothing":
+            continue
+        try:
+            groups = table.groups(name)
+        except DataError:  # A column with empty cells cannot be used.
+            continue
+        is_coarse = 1 < len(groups.labels) <= table.num_rows / 2
+        if is_coarse and groups.increase(elapsed_times(table, time, groups)[0], or_equal=or_equal):
+            found[name] = len(groups.labels)
+    return sorted(found, key=lambda name: found[name])
+
+
+def counts_rows(table: Table, groups: Groups, name: str) -> bool:
+    """Whether a column numbers the rows consecutively, in the whole table or in each trajectory."""
+    values = table.whole_numbers(name)
+    if values is None or len(values) < 2:
+        return False
+    ordered = values[groups.order]
+    within = np.delete(ordered[1:] == ordered[:-1] + 1, groups.starts[1:] - 1)
+    return bool(np.all(values[1:] == values[:-1] + 1)) or bool(within.size and np.all(within))
+
+
+def is_row_number(table: Table, groups: Groups, name: str) -> bool:
+    """Whether a column numbers rows: by its name and its order, or by holding every number up to that of rows once."""
+    values = table.whole_numbers(name)
+    if values is None:
+        return False
+    if is_row_number_name(name) and (len(set(values.tolist())) == len(values) or groups.increase(values)):
+        return True
+    if is_counter_name(name) and counts_rows(table, groups, name):
+        return True
+    num = len(values)
+    if num < _FEWEST_COUNTED or len(groups.labels) < 2:
+        return False
+    return any(np.array_equal(np.sort(values), np.arange(first, first + num)) for first in (0, 1))
+
+
+def _named_labels(table: Table, taken: set[str]) -> list[str]:
+    """Return the columns named like a trajectory's label, then (unless files are trajectories) like a specimen's."""
+
+    def is_possible(name: str) -> bool:
+        return table.is_label(name) and not counts_rows(table, table.groups(None), name)
+
+    ranks = [trajectory_rank] if table.files else [trajectory_rank, unit_rank]
+    names = [name for rank in ranks for name in ranked(table, taken, rank)]
+    return [name for name in dict.fromkeys(names) if "" not in table.cells[name] and is_possible(name)]
+
+
+def _is_disordered(table: Table, time: str, name: str) -> bool:
+    groups = table.groups(name)
+    wrong = groups.not_increasing(elapsed_times(table, time, groups)[0])
+    return len(np.unique(groups.codes[groups.order[wrong]])) > _DISORDERED * len(groups.labels)
+
+
+def _by_order(table: Table, able: Sequence[str]) -> Trajectories:
+    """Take the coarsest of the columns within which the times increase; another division of the rows is a doubt."""
+    name, groups = able[0], table.groups(able[0])
+    why = f"column {name!r}, since the time increases within each of its {len(groups.labels)} values and not beyond"
+    others = [other for other in able[1:] if not is_same_partition(table, groups, other)]
+    doubts = [
+        Doubt(name, "read as the label of trajectories", f"{other!r} is the label", f"--trajectory {_quoted(other)}")
+        for other in others[:1]
+    ]
+    return Trajectories(table, name, why, tuple(doubts))
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f"'{name}'"
+
+
+def _find_pair(table: Table, time: str, taken: set[str], *, or_equal: bool) -> str | None:
+    """Return the first two label columns whose pairs have increasing times; one at least is named like a label."""
+    if table.files:
+        return None
+    vocabularies = (unit_rank, trajectory_rank, condition_rank_in(table))
+    found = [name for rank in vocabularies for name in ranked(table, {*taken, time}, rank)]
+    other = [name for name in table.names[:_MOST_TRIED] if name not in {*taken, time, *found}]
+    rest = [name for name in other if table.kind(name) != "nothing"]
+    able = [n for n in dict.fromkeys([*found, *rest]) if table.is_label(n) and "" not in table.cells[n]]
+    few = [n for n in able if n in found or len(set(table.labels(n))) <= table.num_rows / 4]
+    for first, second in itertools.combinations(few[:_MOST_PAIRED], 2):
+        if first not in found:
+            continue
+        paired, name = joined(table, f"{first}/{second}")
+        groups = paired.groups(name)
+        is_coarse = len(groups.labels) <= table.num_rows / 2
+        if is_coarse and groups.increase(elapsed_times(paired, time, groups)[0], or_equal=or_equal):
+            return name
+    return None
+
+
+def _pair_reason(table: Table, pair: str) -> str:
+    ranks = (unit_rank, trajectory_rank, condition_rank_in(table))
+    is_named = all(any(rank(part) is not None for rank in ranks) for part in _parts(table, pair))
+    return "by their names" if is_named else "since the time increases within each pair of their values"
+
+
+def _parts(table: Table, pair: str) -> tuple[str, str]:
+    """Return the two columns that a name "A/B" stands for; two empty names where it stands for none."""
+    for place, letter in enumerate(pair):
+        if letter == "/" and pair[:place] in table.names and pair[place + 1 :] in table.names:
+            return pair[:place], pair[place + 1 :]
+    return "", ""

@@ -1,0 +1,75 @@
+"""What is chosen for a user from their data, each choice with its reason."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from langenode.data import Dataset, cut_into_windows, find_levels, find_outliers, num_windows, starts_are_exact
+
+
+class Choice(NamedTuple):
+    """A choice made for the user, and its reason."""
+
+    what: str
+    chosen: str
+    why: str
+
+
+class Plan(NamedTuple):
+    """The layer of configuration that the data suggest, with the reasons, and what the user should look at."""
+
+    layer: dict[str, Any]
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def windows(data: Dataset, asked: Mapping[str, Any]) -> tuple[int | None, list[Choice]]:
+    """Return into how many windows trajectories are cut (None leaves them whole), and the choice."""
+    asked_data = asked.get("data", {})
+    if "windows" in asked_data:
+        wanted = asked_data["windows"]
+        return (None if wanted == "none" else wanted), []
+    found = num_windows(data)
+    if found is None:
+        return None, []
+    count = "one trajectory" if data.num_trajectories == 1 else f"{data.num_trajectories} trajectories"
+    why = f"{count} cannot be divided for training and test, so each window is a trajectory from its first reading"
+    return found, [Choice("windows", f"{found} per trajectory", why)]
+
+
+def in_windows(data: Dataset, num: Any) -> Dataset:
+    """Return the data cut as configured; what is no number of windows is left to the check of the configuration."""
+    return cut_into_windows(data, num) if isinstance(num, int) and num > 0 else data
+
+
+def scales(data: Dataset, asked: Mapping[str, Any]) -> tuple[dict[str, Any], list[Choice]]:
+    """Return the scale of each output as a layer, and a choice for every one that is not linear."""
+    if "output_scale" in asked or asked.get("scaling", "standardise") != "standardise":
+        return {}, []
+    levels = find_levels(data)
+    if all(level.kind == "linear" for level in levels):
+        return {}, []
+    words = {"log": "logarithmic above a knee, never negative", "positive": "linear, never negative"}
+    made = [
+        Choice(f"scale of {name}", words[level.kind], level.why)
+        for name, level in zip(data.output_names, levels, strict=True)
+        if level.kind != "linear"
+    ]
+    return {"output_scale": tuple(level.kind for level in levels)}, made
+
+
+def start(data: Dataset) -> tuple[bool, Choice]:
+    """Return whether the start of a trajectory has the noise of a reading, and the choice."""
+    if data.initial is not None:
+        return False, Choice("start of a trajectory", "the given columns", "the data contain them")
+    if starts_are_exact(data):
+        same = "most trajectories begin with the same reading, which noise would not repeat: it is known exactly"
+        return False, Choice("start of a trajectory", "its first reading, without noise", same)
+    why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
+    return True, Choice("start of a trajectory", "its first reading", why)
+
+
+def outlier_warnings(data: Dataset, most: int = 5) -> tuple[str, ...]:
+    """Return a line for each reading that stands apart; of many the first."""
+    found = find_outliers(data)
+    more = (f"{len(found) - most} more readings stand apart like these",) if len(found) > most else ()
+    return (*(outlier.line() for outlier in found[:most]), *more)
