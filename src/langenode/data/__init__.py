@@ -12,6 +12,7 @@ from langenode.data.columns import Columns, Guess, guess_columns
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
+from langenode.data.noise import NoiseEstimate, estimate_noise
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
@@ -28,12 +29,14 @@ __all__ = [
     "DataError",
     "Dataset",
     "Guess",
+    "NoiseEstimate",
     "Reading",
     "Refined",
     "Replicates",
     "Scaling",
     "Table",
     "check_fittable",
+    "estimate_noise",
     "from_first_complete_row",
     "guess_columns",
     "has_replicates",
