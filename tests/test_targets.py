@@ -19,10 +19,10 @@ from langenode.inference.population import (
     log_mean_exp_likelihood,
     moment_error,
     observe,
-    principal_maps,
     quantile_distance,
     whitened_scores,
 )
+from langenode.inference.principal import Components, principal_maps
 from langenode.inference.targets import Population, Posterior, Tempered, warn_of_mismatched_scales
 from langenode.posteriors import Draw
 from langenode.scores import metrics
@@ -304,8 +304,8 @@ def test_scores_of_incomplete_rows_are_near_those_of_the_complete(rng):
     directions = np.linalg.qr(rng.normal(size=(12, 2)))[0].T
     rows = scores @ directions + 1e-4 * rng.normal(size=(200, 12))
     mask = rng.uniform(size=rows.shape) < 0.8
-    maps = principal_maps(rows, mask, max_components=2, explained=0.999)
-    complete = principal_maps(rows, np.ones_like(mask), max_components=2, explained=0.999)[0]
+    maps = principal_maps(rows, mask, Components(2))
+    complete = principal_maps(rows, np.ones_like(mask), Components(2))[0]
     centred = rows - rows.mean(0)
     found, expected = np.einsum("rkc,rc->rk", maps, centred), centred @ complete.T
     signs = np.sign((found * expected).sum(0))

@@ -135,6 +135,14 @@ class PopulationConfig(Section):
     """fraction of the variance that the principal components of the energy loss explain"""
     max_components: Count = 16
     """largest number of principal components"""
+    component_floor: Annotated[float, Field(ge=0)] = 0.0
+    """share of the leading component's variance below which a principal component counts less; 0 counts all alike"""
+    directions: Literal["data", "model"] = "data"
+    """principal components of the data, or of the data within the span of what the model can do"""
+    noise: Literal["none", "given", "estimated"] = "none"
+    """measurement noise, which the weights need not explain: none, given (noise.sigma), or estimated from readings"""
+    new_units: bool = False
+    """widen the bands of new units by what the number of units leaves open"""
 
 
 class TemperedConfig(Section):
@@ -253,6 +261,11 @@ class Config(Section):
             )
         if self.noise.num_modes > 1 and self.noise.correlation_time is not None:
             raise ValueError("correlated noise needs one mode; got noise.num_modes > 1; drop one of the two options")
+        if self.population.noise == "given" and self.noise.sigma is None:
+            raise ValueError(
+                "given noise of a population needs its scale; noise.sigma is not set; set it, or population.noise to "
+                "estimated or none"
+            )
         if self.noise.kind == "given" and self.noise.sigma is None:
             raise ValueError("given noise needs its scale; noise.sigma is not set; set it, or noise.kind to another")
         sizes = [getattr(getattr(self, "data", None), name, 1) for name in ("num_trajectories", "num_times")]

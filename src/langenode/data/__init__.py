@@ -14,6 +14,7 @@ from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.levels import Level, find_levels, knees
+from langenode.data.noise import NoiseEstimate, estimate_noise
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
@@ -40,6 +41,7 @@ __all__ = [
     "Doubt",
     "Guess",
     "Level",
+    "NoiseEstimate",
     "Outlier",
     "Reading",
     "Refined",
@@ -49,6 +51,7 @@ __all__ = [
     "Table",
     "check_fittable",
     "cut_into_windows",
+    "estimate_noise",
     "find_levels",
     "find_outliers",
     "from_first_complete_row",

@@ -1,5 +1,6 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from langenode._types import PRNGKeyArray
 from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
-from langenode.data import Dataset, Scaling, knees, refine
+from langenode.data import Dataset, Scaling, estimate_noise, knees, refine
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
@@ -21,7 +22,7 @@ from langenode.inference.likelihood import Likelihood, given_noise, inferred_noi
 from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition, Where
 from langenode.inference.point_fit import fit_mle, fitted_outputs, replicates_mean, rms_error
-from langenode.inference.predictions import Rule
+from langenode.inference.predictions import Rule, pooled_noise
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
@@ -171,7 +172,10 @@ def training_objectives(config: Config, problem: Problem, data: Prepared) -> tup
     options: dict[str, Any] = {
         "explained": config.population.explained,
         "max_components": config.population.max_components,
+        "component_floor": config.population.component_floor,
     }
+    if config.population.directions == "model":
+        options["directions_key"] = Streams.of(config.seed).evaluation
     dtype = jnp.dtype(config.precision)
     train = objective(problem, data.train, dtype, **options)
     if data.validation is None or not _can_validate(problem):
@@ -210,25 +214,34 @@ def prediction_rule(config: Config, scaling: Scaling, noise_factor: np.ndarray) 
     return Rule(scaling, config.model.largest_step, noise_factor, _starts_at_reading(config))
 
 
-def make_target(config: Config, num_observed: int, *, joint: bool = False) -> Target:
-    """What is inferred. `num_observed` is the number of observed cells, for a temperature of `mean`."""
+def make_target(config: Config, data: Dataset) -> Target:
+    """What is inferred; the number of observed cells is for a temperature of `mean`."""
     if config.target == "posterior":
         return targets.Posterior()
     if config.target == "tempered":
         temperature = config.tempered.temperature
-        value = float(num_observed) if temperature == "mean" else temperature
+        value = float(data.mask.sum()) if temperature == "mean" else temperature
         return targets.Tempered(value, config.tempered.kl_weight)
     options = config.population
-    weights = (options.kl_weight, options.moment_weight)
     return targets.Population(
-        options.loss, *weights, joint, options.transition_weight, options.saturation, options.power
+        options.loss,
+        options.kl_weight,
+        options.moment_weight,
+        _is_joint(data),
+        options.transition_weight,
+        options.saturation,
+        options.power,
+        options.noise != "none",
+        data.num_units if options.new_units else None,
     )
 
 
 def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Likelihood:
     """The observation noise of scaled data; the configuration gives it in the data's own units."""
     options = config.noise
-    if options.kind == "given":
+    if config.target == "population" and config.population.noise == "estimated":
+        noise = given_noise(estimated_noise(data), data)
+    elif options.kind == "given" or (config.target == "population" and config.population.noise == "given"):
         assert options.sigma is not None  # the configuration has checked it
         # Where a scale has a knee, by its slope at each reading.
         noise = given_noise(options.sigma * scaling.slope_at(scaling.unscale_outputs(data.outputs)), data)
@@ -240,6 +253,14 @@ def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling)
         memory = jnp.asarray(options.correlation_time / scaling.time_scale)
         noise = Likelihood(noise.sigma, noise.mode_weights, memory)
     return noise
+
+
+def estimated_noise(data: Dataset) -> np.ndarray:
+    """Standard deviation of the measurement noise of each output; almost none where the data cannot tell."""
+    found = estimate_noise(data)
+    least = 1e-6 * np.array([column[seen].std() for column, seen in zip(data.outputs.T, data.mask.T, strict=True)])
+    least = np.where(least > 0.0, least, 1e-6)
+    return least if found is None else np.maximum(found.sigma, least)
 
 
 def make_prior(config: Config, mle_weights: jax.Array) -> GaussianPrior:
@@ -261,7 +282,8 @@ def make_reference(
     if method.reference == "prior":
         return Reference(prior.mean, prior.scale)
     if isinstance(target, targets.Population):
-        return population_reference(model, partition, data, prior)
+        noise = pooled_noise(likelihood) if target.has_noise else None
+        return population_reference(model, partition, data, prior, noise=noise)
     return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
 
 
@@ -282,7 +304,7 @@ def assemble(
     weights = partition.flatten(model)
     prior = make_prior(config, weights)
     likelihood = make_likelihood(config, model, data.train, data.scaling)
-    target = make_target(config, int(data.train.mask.sum()), joint=_is_joint(data.train))
+    target = make_target(config, data.train)
     posterior: AbstractPosterior = Empirical(weights[None])
     if with_posterior:
         posterior = make_posterior(config, model, partition, prior, likelihood, target, data.train)
@@ -317,13 +339,19 @@ def warn_of_scales(config: Config, target: Target, data: Dataset) -> None:
         targets.warn_of_mismatched_scales(target, int(data.mask.sum()))
 
 
-def train_settings(config: Config) -> TrainSettings:
-    """The settings of Algorithm 1."""
+@functools.lru_cache
+def _decaying_rate(first: float, num_updates: int, final_share: float) -> Any:
+    """One and the same schedule for the same numbers: fits of one size then share their compiled training."""
     import optax
 
+    return optax.cosine_decay_schedule(first, num_updates, final_share)
+
+
+def train_settings(config: Config) -> TrainSettings:
+    """The settings of Algorithm 1."""
     options = config.training
     method = methods.find_trained(config.method)
-    rate = optax.cosine_decay_schedule(options.learning_rate, options.num_updates, options.final_rate)
+    rate = _decaying_rate(options.learning_rate, options.num_updates, options.final_rate)
     return TrainSettings(
         num_updates=options.num_updates,
         num_samples=options.num_samples,

@@ -16,6 +16,7 @@ from langenode.data import Batch, Cases, Dataset
 from langenode.inference.algorithm1 import Objective, Outputs, Sample, Terms, negative_elbo, regularised_distance
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.population import Observed, distance, energy_score, observe
+from langenode.inference.predictions import compiled_simulate, measurement_noise, sample_weights
 from langenode.inference.problem import Problem, draw_members, respond
 from langenode.inference.targets import Population, Posterior, Tempered
 from langenode.posteriors import cast
@@ -81,6 +82,7 @@ class PopulationObjective(Objective):
     inputs: Float[Array, "condition time in"]
     initial: Float[Array, "member condition state"] | None
     everyone: Observed  # starts and their responses come from all members, also in a mini-batch
+    noise: Float[Array, " out"] | None = None  # of the readings, simulated on top of predictions
 
     def pick(
         self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None
@@ -98,6 +100,7 @@ class PopulationObjective(Objective):
             self.inputs[conditions],
             None if self.initial is None else self.initial[:, conditions],
             everyone,
+            self.noise,
         )
 
     def run(self, model: Any, *, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
@@ -106,6 +109,9 @@ class PopulationObjective(Objective):
         conditions = jnp.arange(self.times.shape[0])
         start = None if self.initial is None else self.initial[member, conditions]
         predictions = respond(model, self.times, self.inputs, start, key_noise)
+        if self.noise is not None:
+            key = jax.random.fold_in(key_noise, 1)  # the key itself is for noise of the model's own
+            predictions = predictions + self.noise * jax.random.normal(key, predictions.shape, predictions.dtype)
         return Outputs(predictions, self.everyone.centre[member, conditions])
 
     def loss(self, problem: Problem, samples: Sample) -> Terms:
@@ -130,9 +136,20 @@ class PopulationObjective(Objective):
 
 
 def objective(
-    problem: Problem, data: Dataset, dtype: Any, *, explained: float = 0.999, max_components: int = 16
+    problem: Problem,
+    data: Dataset,
+    dtype: Any,
+    *,
+    explained: float = 0.999,
+    max_components: int = 16,
+    component_floor: float = 0.0,
+    directions_key: PRNGKeyArray | None = None,
 ) -> Objective:
-    """What the problem's target asks of data, which are scaled already."""
+    """What the problem's target asks of data, which are scaled already; the options are those of `observe`.
+
+    With `directions_key` the principal components of a population are sought within the span of what the model does
+    under draws of the weights, which are those of the reference before training.
+    """
     target = problem.target
     if not isinstance(target, Population):
         if problem.likelihood is None:
@@ -145,11 +162,36 @@ def objective(
             "use Population(joint=False), or add the missing trajectories"
         )
     centre = mean_responses(problem.model, cases, replicates.initial, replicates.outputs.shape)
-    observed = observe(replicates, centre, max_components=max_components, explained=explained)
+    noise = measurement_noise(problem)
+    observed = observe(
+        replicates,
+        centre,
+        sigma=None if noise is None else np.broadcast_to(noise, replicates.outputs.shape[1:]),
+        max_components=max_components,
+        explained=explained,
+        component_floor=component_floor,
+        noise=noise,
+        simulated=None if directions_key is None else simulated_outputs(problem, data, key=directions_key),
+    )
     observed = cast(observed, dtype)
+    # The marginal likelihood has the noise in its kernel; the other losses see it simulated.
+    on_top = None if noise is None or target.kind == "log_mean_exp" else jnp.asarray(noise, dtype)
     initial = None if replicates.initial is None else jnp.asarray(replicates.initial, dtype)
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
-    return PopulationObjective(target, observed, times, inputs, initial, observed)
+    return PopulationObjective(target, observed, times, inputs, initial, observed, on_top)
+
+
+def simulated_outputs(
+    problem: Problem, data: Dataset, *, num_samples: int = 256, key: PRNGKeyArray
+) -> Float[np.ndarray, "sample condition time out"] | None:
+    """Outputs for every condition under draws of the weights, from one start each; None where no weight varies."""
+    if problem.partition.dim == 0:
+        return None
+    cases, initial = data.cases(), data.replicates().initial
+    weights = sample_weights(problem.posterior, num_samples, key=key)
+    times, inputs = jnp.asarray(cases.times, weights.dtype), jnp.asarray(cases.inputs, weights.dtype)
+    start = None if initial is None else jnp.asarray(initial.mean(0), weights.dtype)
+    return np.asarray(compiled_simulate(problem.model, problem.partition, weights, times, inputs, start), float)
 
 
 def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from langenode._types import Array, Bool, Float
 from langenode.data import Replicates
+from langenode.inference.principal import Components, principal_maps
 from langenode.inference.sorting import sort_rows
 from langenode.inference.targets import Population
 from langenode.posteriors.base import log_normal
@@ -68,20 +69,31 @@ def observe(
     sigma: np.ndarray | None = None,
     max_components: int = 16,
     explained: float = 0.999,
+    component_floor: float = 0.0,
+    noise: np.ndarray | None = None,
+    simulated: np.ndarray | None = None,
 ) -> Observed:
     """Prepare replicates for the population losses: centre, principal directions, scales.
 
     `centre` is the mean model's response from each member's start, shaped like the outputs. As many principal
-    components are kept as explain the fraction `explained` of the variance, `max_components` at most.
+    components are kept as explain the fraction `explained` of the variance, `max_components` at most. Each counts by
+    what it carries (`principal.Components`); `noise` is the standard deviation of measurement noise, one per output.
+    `simulated` outputs of the model, (sample, condition, time, out), are what the components must be made of.
     """
     outputs, mask = np.asarray(replicates.outputs), np.asarray(replicates.mask)
     deviation = np.where(mask, outputs - centre, 0.0)
     scale = _spread_per_output(deviation, mask)
     flat = (deviation / scale).reshape(*outputs.shape[:2], -1)
-    maps = [
-        principal_maps(flat[:, c], mask.reshape(flat.shape)[:, c], max_components=max_components, explained=explained)
-        for c in range(outputs.shape[1])
-    ]
+    components = Components(max_components, explained, component_floor)
+    if noise is not None:
+        variance = np.broadcast_to((noise / scale) ** 2, outputs.shape[2:])
+        components = components._replace(noise=variance.ravel())
+    maps = []
+    for c in range(outputs.shape[1]):
+        if simulated is not None:
+            rows = ((simulated[:, c] - np.median(simulated[:, c], axis=0)) / scale).reshape(len(simulated), -1)
+            components = components._replace(span=rows)
+        maps.append(principal_maps(flat[:, c], mask.reshape(flat.shape)[:, c], components))
     size = max(m.shape[1] for m in maps)
     num_maps = max(m.shape[0] for m in maps)
     projection = np.zeros((num_maps, outputs.shape[1], size, flat.shape[-1]))
@@ -103,68 +115,6 @@ def _spread_per_output(deviation: np.ndarray, mask: np.ndarray) -> np.ndarray:
     # Cells with fewer than two members (padding, for one) have no spread to average.
     spread = np.sqrt(variance.sum((0, 1)) / np.maximum((count >= 2).sum((0, 1)), 1))
     return np.where(spread > 0.0, spread, 1.0)
-
-
-def principal_maps(
-    rows: np.ndarray, mask: np.ndarray, *, max_components: int, explained: float, num_sweeps: int = 30
-) -> np.ndarray:
-    """Maps from rows to whitened principal scores, (1 or rows, component, cell).
-
-    Where cells are missing the principal directions come from filling them in by the current low-rank estimate, over
-    and over, and a row's scores are the expected ones given its observed cells: each row has its own map. Rows without
-    an observed cell (absent members) and cells that no row observes (padding) take no part, as if they were not there.
-    """
-    present, seen = mask.any(1), mask.any(0)
-    if not present.any():
-        return np.zeros((1, 1, rows.shape[1]))
-    inside = np.ix_(present, seen)
-    inner = _maps_of_present(rows[inside], mask[inside], max_components, explained, num_sweeps)
-    size = inner.shape[1]
-    if inner.shape[0] == 1:
-        maps = np.zeros((1, size, rows.shape[1]))
-        maps[..., seen] = inner
-    else:
-        maps = np.zeros((rows.shape[0], size, rows.shape[1]))
-        maps[np.ix_(present, np.arange(size), seen)] = inner
-    return maps
-
-
-def _maps_of_present(
-    rows: np.ndarray, mask: np.ndarray, max_components: int, explained: float, num_sweeps: int
-) -> np.ndarray:
-    """The same where every row and every cell is observed somewhere."""
-    filled = np.where(mask, rows, 0.0)
-    mean = filled.sum(0) / np.maximum(mask.sum(0), 1)
-    filled = np.where(mask, rows, mean)
-    values, directions = _principal(filled, max_components, explained)
-    if mask.all():
-        return (directions / np.sqrt(values)[:, None])[None]
-    for _ in range(num_sweeps):
-        scores = (filled - mean) @ directions.T
-        filled = np.where(mask, rows, mean + scores @ directions)
-        mean = filled.mean(0)
-        values, directions = _principal(filled, max_components, explained)
-    residual = filled - mean - (filled - mean) @ directions.T @ directions
-    noise = max(float((residual**2).mean()), 1e-6 * float(values[0]))
-    maps = np.empty((rows.shape[0], *directions.shape))
-    for row in range(rows.shape[0]):
-        seen = directions * mask[row]
-        precision = seen @ seen.T / noise + np.diag(1.0 / values)
-        maps[row] = np.linalg.solve(precision, seen) / noise / np.sqrt(values)[:, None]
-    return maps
-
-
-def _principal(rows: np.ndarray, max_components: int, explained: float) -> tuple[np.ndarray, np.ndarray]:
-    """Variances and directions of the leading principal components."""
-    centred = rows - rows.mean(0)
-    _, singular, directions = np.linalg.svd(centred, full_matrices=False)
-    values = singular**2 / max(len(rows) - 1, 1)
-    total = values.sum()
-    if total <= 0.0:  # identical rows: one arbitrary direction, at unit scale
-        return np.ones(1), directions[:1]
-    keep = int(np.searchsorted(np.cumsum(values) / total, explained)) + 1
-    keep = min(keep, max_components, int((values > 1e-12 * values[0]).sum()))
-    return values[:keep], directions[:keep]
 
 
 # Distances

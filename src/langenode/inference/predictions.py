@@ -9,12 +9,13 @@ import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.data import Dataset, Scaling, refine
+from langenode.inference.likelihood import Likelihood
 from langenode.inference.problem import Problem, draw_members, simulate
-from langenode.inference.targets import Posterior
+from langenode.inference.targets import Population, Posterior
 from langenode.models import has_own_noise
 from langenode.posteriors import AbstractPosterior
 
-_compiled_simulate = eqx.filter_jit(simulate)
+compiled_simulate = eqx.filter_jit(simulate)
 _compiled_members = jax.jit(draw_members, static_argnums=2)
 
 
@@ -124,7 +125,7 @@ def _simulated(
     dtype, cases = weights.dtype, data.cases()
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
     parts = [
-        _compiled_simulate(
+        compiled_simulate(
             problem.model,
             problem.partition,
             weights[i : i + chunk],
@@ -149,9 +150,21 @@ def noise_scales(problem: Problem, weights: Float[Array, "sample dim"]) -> Float
     if likelihood.sigma is None:
         log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
         return np.exp(np.asarray(log_noise, float))
+    pooled = pooled_noise(likelihood)
+    return np.broadcast_to(pooled, (len(weights), len(pooled)))
+
+
+def pooled_noise(likelihood: Likelihood) -> Float[np.ndarray, " out"]:
+    """The rms over trajectories, times and modes of a stored noise."""
     mode_weights = np.asarray(likelihood.mode_weights, float)[:, None, None, None]
-    pooled = (mode_weights * np.asarray(likelihood.sigma, float) ** 2).sum(0).mean((0, 1))
-    return np.broadcast_to(np.sqrt(pooled), (len(weights), len(pooled)))
+    return np.sqrt((mode_weights * np.asarray(likelihood.sigma, float) ** 2).sum(0).mean((0, 1)))
+
+
+def measurement_noise(problem: Problem) -> Float[np.ndarray, " out"] | None:
+    """The standard deviation of a population's measurement noise, in the fit's units; None where it has none."""
+    if not isinstance(problem.target, Population) or not problem.target.has_noise:
+        return None
+    return noise_scales(problem, problem.prior.mean[None])[0]
 
 
 def with_noise(
@@ -169,8 +182,43 @@ def observable(
     """The distribution that new data are compared with: noisy for a posterior, else the push-forward of the weights.
 
     (A population's spread, and the sigma of a tempered fit, are between trajectories: the push-forward is meant to
-    have them already.)
+    have them already.) A population with measurement noise has it on top.
     """
-    if not isinstance(problem.target, Posterior):
-        return np.asarray(prediction.outputs, float)
-    return with_noise(problem, prediction, rule, rng=rng)
+    outputs = for_new_units(problem, np.asarray(prediction.outputs, float))
+    if not isinstance(problem.target, Posterior) and measurement_noise(problem) is None:
+        return outputs
+    return with_noise(problem, prediction._replace(outputs=outputs), rule, rng=rng)
+
+
+def for_new_units(
+    problem: Problem, outputs: Float[np.ndarray, "sample condition time out"]
+) -> Float[np.ndarray, "sample condition time out"]:
+    """Samples for a new unit of a population, of which n units are known: as many, wider by what n leaves open.
+
+    In every cell the sample at level u becomes the quantile at level `Phi(c t(u))`, with t the quantile function of
+    Student's t with n - 1 degrees of freedom and `c = sqrt((n + 1) / (n - 1))`. For a normal population these are the
+    exact prediction limits about its mean and standard deviation (divisor n), whatever their sampling errors; for
+    another the levels move by as much, and separate modes stay as narrow as they are. Ranks are kept over times and
+    outputs, so that trajectories stay together. Unchanged for other targets and where the number of units is not given.
+    """
+    target = problem.target
+    if not isinstance(target, Population) or target.num_units is None or target.num_units < 2:
+        return outputs
+    levels = (np.arange(len(outputs)) + 0.5) / len(outputs)
+    wanted = predictive_levels(levels, target.num_units)
+    ordered = np.sort(outputs, axis=0)
+    place = np.clip(wanted * len(outputs) - 0.5, 0.0, len(outputs) - 1.0)
+    low = np.floor(place).astype(int)
+    fraction = (place - low)[:, None, None, None]
+    high = np.minimum(low + 1, len(outputs) - 1)
+    wider = (1.0 - fraction) * ordered[low] + fraction * ordered[high]
+    ranks = np.argsort(np.argsort(outputs, axis=0), axis=0)
+    return np.take_along_axis(wider, ranks, axis=0)
+
+
+def predictive_levels(levels: np.ndarray, num_units: int) -> np.ndarray:
+    """Levels of a distribution fitted to `num_units` that new units exceed as often as `levels` say."""
+    from scipy.stats import norm, t
+
+    factor = np.sqrt((num_units + 1) / (num_units - 1))
+    return norm.cdf(factor * t.ppf(levels, num_units - 1))

@@ -27,6 +27,8 @@ from langenode.samplers.modes import Quadratic, find_mode
 LARGEST_FULL_COVARIANCE = 256
 # Upper bound on (spread of the outputs under the population's reference) / (spread of the data).
 MOST_REFERENCE_SPREAD = 2.0
+# Iterations of EM for the scales of weights seen through noise.
+NUM_EM = 100
 
 
 def trajectory_jacobians(
@@ -52,7 +54,13 @@ def trajectory_jacobians(
 
 
 def population_reference(
-    model: Any, partition: Partition, data: Dataset, prior: GaussianPrior, *, relative_noise: float = 0.05
+    model: Any,
+    partition: Partition,
+    data: Dataset,
+    prior: GaussianPrior,
+    *,
+    relative_noise: float = 0.05,
+    noise: np.ndarray | None = None,
 ) -> Reference:
     """Mean and scale of each weight between units, from one ridge step per unit about the MLE.
 
@@ -61,20 +69,24 @@ def population_reference(
     nearly be the answer for a linear model, and prove nothing about the sampler. Weights that the data do not see get
     a tenth of the prior's scale at least. Where weights compensate each other, independent ones of these scales would
     spread the outputs hundreds of times too widely: all scales are then lowered until the factor is two.
+
+    Where the readings' `noise` is known, one standard deviation per output, part of the steps is noise: the scales are
+    then those of maximum likelihood for independent normal weights (`_noise_free_scale`).
     """
     dtype, dim = prior.mean.dtype, partition.dim
     cases, case = distinct_cases(data)  # members of a case share their derivatives
     _, jacobian = eqx.filter_jit(trajectory_jacobians)(model, partition, data.select(cases).arrays(dtype))
     jacobian = np.asarray(jacobian, float).reshape(len(cases), -1, dim)
     residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0).reshape(data.num_trajectories, -1)
-    noise = relative_noise * np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)) + 1e-12
-    right = np.zeros((data.num_units, dim))
-    for number in range(len(cases)):
-        np.add.at(right, data.unit[case == number], residual[case == number] @ jacobian[number] / noise**2)
+    ridge = relative_noise * np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)) + 1e-12
     prior_scale = np.asarray(prior.scale, float)
-    steps = _solve_by_unit(jacobian / noise, case, data.unit, prior_scale**-2.0, right)
+    right = _right_sides(jacobian, residual, case, data.unit, ridge**2)
+    steps = _solve_by_unit(jacobian / ridge, case, data.unit, prior_scale**-2.0, right)[0]
     centre = np.asarray(partition.flatten(model), float) + steps.mean(0)
     scale = np.maximum(steps.std(0), 0.1 * prior_scale)
+    if noise is not None:
+        cells = np.broadcast_to(np.maximum(noise, ridge), data.outputs.shape[1:]).ravel()
+        scale = _noise_free_scale(jacobian / cells[:, None], residual / cells, case, data.unit, scale)
     scale = scale * min(1.0, MOST_REFERENCE_SPREAD / max(_relative_spread(jacobian, case, residual, scale), 1e-12))
     return Reference(jnp.asarray(centre, dtype), jnp.asarray(scale, dtype))
 
@@ -85,19 +97,44 @@ def _relative_spread(jacobian: np.ndarray, case: np.ndarray, residual: np.ndarra
     return float(np.sqrt(variances[case].sum() / max((residual**2).sum(), 1e-300)))
 
 
+def _noise_free_scale(
+    jacobian: np.ndarray, residual: np.ndarray, case: np.ndarray, unit: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Standard deviations between units of independent normal weights, by maximum likelihood (EM) from `scale`.
+
+    Jacobian and residuals are in units of their noise. Weights that the data do not see keep the scale they have.
+    """
+    right = _right_sides(jacobian, residual, case, unit, 1.0)
+    for _ in range(NUM_EM):
+        means, variances = _solve_by_unit(jacobian, case, unit, scale**-2.0, right)
+        scale = np.maximum(np.sqrt((means**2 + variances).mean(0)), 1e-6 * scale)
+    return scale
+
+
+def _right_sides(
+    jacobian: np.ndarray, residual: np.ndarray, case: np.ndarray, unit: np.ndarray, variance: float
+) -> np.ndarray:
+    """`J' r / variance` of every unit, over all its trajectories."""
+    right = np.zeros((int(unit.max()) + 1, jacobian.shape[-1]))
+    for number, rows in enumerate(jacobian):
+        np.add.at(right, unit[case == number], residual[case == number] @ rows / variance)
+    return right
+
+
 def _solve_by_unit(
     jacobian: np.ndarray, case: np.ndarray, unit: np.ndarray, precision: np.ndarray, right: np.ndarray
-) -> np.ndarray:
-    """Normal equations of every unit, solved once for all units that were seen in the same cases."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Normal equations of every unit, solved once for all units that were seen in the same cases; and the variances."""
     groups: dict[tuple[int, ...], list[int]] = {}
     by_unit = np.split(case[np.argsort(unit, kind="stable")], np.cumsum(np.bincount(unit))[:-1])
     for number, cases in enumerate(by_unit):
         groups.setdefault(tuple(sorted(cases.tolist())), []).append(number)
-    steps = np.empty_like(right)
+    steps, variances = np.empty_like(right), np.empty_like(right)
     for cases, units in groups.items():
         normal = np.diag(precision) + sum(jacobian[c].T @ jacobian[c] for c in cases)
         steps[units] = np.linalg.solve(normal, right[units].T).T
-    return steps
+        variances[units] = np.diag(np.linalg.inv(normal))
+    return steps, variances
 
 
 def laplace_reference(

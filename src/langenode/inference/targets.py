@@ -53,6 +53,10 @@ class Population(eqx.Module):
     `transition_weight` times minus the mean log density of a reading given the one before is added for models with
     noise of their own, whose memory a distance between marginal distributions does not see. `joint`: one unit keeps
     one w in all conditions, so trajectories of all conditions are compared together.
+
+    `has_noise`: readings have the measurement noise of the problem's likelihood. It is simulated on top of predictions
+    before they are compared with data, so that the weights have only the spread that is not noise. `num_units`, the
+    number of units fitted to, widens the bands of new units accordingly (`predictions.for_new_units`).
     """
 
     name: ClassVar[str] = "population"
@@ -63,6 +67,8 @@ class Population(eqx.Module):
     transition_weight: float = eqx.field(static=True, default=0.0)
     saturation: float | None = eqx.field(static=True, default=None)
     power: int = eqx.field(static=True, default=1)
+    has_noise: bool = eqx.field(static=True, default=False)
+    num_units: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.kind not in ("energy", "quantile", "log_mean_exp"):
