@@ -18,7 +18,6 @@ from langenode.posteriors import Reference, langevin
 from langenode.storage import container
 from langenode.storage.folder import RunFolder, RunFolderError, write_bytes, write_json
 
-
 # What makes a folder a run.
 OURS = {"seed": 0, "versions": {"langenode": "0"}}
 
