@@ -354,9 +354,7 @@ def drawn_fit() -> bytes:
     prepared = build.prepare(config, own.prepare(data, config), None)
     problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared)
     draws = Empirical(jnp.stack([problem.prior.mean] * 5))
-    problem = Problem(
-        *(getattr(problem, name) for name in ("model", "partition", "prior", "likelihood", "target")), draws
-    )
+    problem = Problem(problem.model, problem.partition, problem.prior, problem.likelihood, problem.target, draws)
     header = {"scaling": prepared.scaling.to_dict(), "noise_factor": [1.0], "columns": {"time": "t"}}
     header |= {"training": {}, "diagnostics": {"method": "nuts"}, "input_names": ["x0"], "output_names": ["y0"]}
     return fit_file.fit_bytes(fit_file.portable(problem), config, header)
@@ -367,10 +365,8 @@ def drawn_fit() -> bytes:
 
 def seeds_in(folder: Path) -> list[Seed]:
     """The valid files below a folder: `data/`, `folder/`, `config/` and `fits/` one by one, and those of `run/`."""
-    found = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in CHANGES):
-        found.append(Seed(path, CHANGES[path.suffix], path.relative_to(folder).parts[0]))
-    return found
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in CHANGES)
+    return [Seed(path, CHANGES[path.suffix], path.relative_to(folder).parts[0]) for path in paths]
 
 
 def case(folder: Path, seeds: list[Seed], number: int, place: Path) -> Case:

@@ -23,7 +23,8 @@ AtLeastTwo = Annotated[int, Field(ge=2)]
 # Beyond these, no machine could do what is asked; a random key takes 32 bits of a seed.
 MOST_COUNT, MOST_ENTRIES, MOST_CELLS, LARGEST_SEED = 10_000_000, 10_000, 100_000_000, 2**32 - 1
 MOST_LAYERS = 64
-MOST_BYTES, MOST_NESTED = 1_000_000, 16
+# Parsing time grows with the square of a line's length.
+MOST_BYTES, LONGEST_LINE, MOST_NESTED = 100_000, 10_000, 16
 
 
 class ConfigError(ValueError):
@@ -307,7 +308,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ConfigError(f"a configuration must have at most {MOST_BYTES} bytes; {path} has more; shorten it")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if max(map(len, text.splitlines()), default=0) > LONGEST_LINE:
+            raise ConfigError(
+                f"lines of a configuration must have at most {LONGEST_LINE} letters; {path} has longer ones"
+            )
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"a configuration file must exist; there is no {path}; check the name") from None
     except OSError as error:
@@ -322,7 +328,13 @@ def to_toml(config: Config) -> str:
     """A resolved configuration as TOML; what is None is left out where that is its default, else the word none."""
     import tomli_w
 
-    return tomli_w.dumps(_without_nulls(config))
+    text = tomli_w.dumps(_without_nulls(config))
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = text[error.start - 20 : error.end + 20]
+        raise ConfigError(f"a configuration must be UTF-8 text; found {found!a}; rename the file or column") from None
+    return text
 
 
 def _without_nulls(section: Section) -> dict[str, Any]:
@@ -346,7 +358,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     for text in overrides:
         name, equals, value = text.partition("=")
         keys = [key.strip() for key in name.split(".")]
-        if not equals or not all(keys) or len(keys) > MOST_NESTED:
+        if not equals or not all(keys) or len(keys) > MOST_NESTED or len(text) > LONGEST_LINE:
             raise ConfigError(
                 f"an override must read section.key=value; got {text[:200]!r}; e.g. training.num_updates=500"
             )

@@ -81,10 +81,11 @@ def _code_after(error: BaseException) -> int:
         number = signal.SIGINT if number is None else number
         streams.say(_said_of(number))
         return EXIT_SIGNAL + number
+    # Typer makes an exit of its own of a pipe that nobody reads.
+    if isinstance(error, streams.ClosedError) or BrokenPipeError in (type(error), type(error.__context__)):
+        return streams.say_closed()
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    if isinstance(error, BrokenPipeError | streams.ClosedError):
-        return streams.say_closed()
     code = _exit_code(error)
     if code is None or {"-v", "--verbose"} & set(sys.argv):
         import traceback

@@ -15,7 +15,12 @@ class ClosedError(Exception):
 
 def prepare() -> None:
     """Make streams safe to write to: one that is closed is replaced, and letters that cannot be shown are escaped."""
-    if sys.stderr is None:  # a command started with 2>&-
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:  # a command started with >&-: no other file may get that number, and be written to by mistake
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
         sys.stderr = io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -121,7 +121,19 @@ def checked_names(names: Sequence[str], count: int, field: str, prefix: str = ""
         raise DataError(f"{field} must have {count} names; found {len(names)}; name each one once")
     if len(set(names)) != count or not all(isinstance(name, str) and name for name in names):
         raise DataError(f"{field} must be distinct and not empty; found {list(names)[:8]}; rename them")
+    odd = next((name for name in names if not is_text(name)), None)
+    if odd is not None:
+        raise DataError(f"{field} must be UTF-8 text; found {odd[:60]!a}; rename it")
     return names
+
+
+def is_text(name: str) -> bool:
+    """Whether a name can be written; Python keeps bytes that are not UTF-8 as lone surrogates."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def checked_attributes(attributes: Mapping[str, Any], num: int) -> dict[str, np.ndarray]:

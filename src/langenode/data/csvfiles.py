@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from langenode.data.checks import DataError, listed, valid_cells
+from langenode.data.checks import DataError, is_text, listed, valid_cells
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_BYTES, MOST_FILES, check_distinct, check_size
 from langenode.data.names import natural_key
@@ -142,15 +142,6 @@ def _check_files(folder: Path, paths: Sequence[Path]) -> None:
                 f"files of a folder must differ in more than their suffix; found {one.name!r} and {other.name!r}; "
                 "rename or remove one"
             )
-
-
-def is_text(name: str) -> bool:
-    """Whether a name can be written; Python keeps bytes of a file name that are not UTF-8 as lone surrogates."""
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _named_table(path: Path) -> Table:

@@ -70,7 +70,7 @@ class PointChoice(NamedTuple):
 # A later, less plain candidate must lower the validation error by this much to be kept.
 WORTHWHILE = 0.95
 # No method here can sample more weights than this.
-MOST_WEIGHTS = 10_000_000
+MOST_WEIGHTS, MOST_NUMBERS = 10_000_000, 100_000_000
 
 
 def new_scaling(config: Config, train: Dataset) -> Scaling:
@@ -122,11 +122,18 @@ def untrained(experiment: Experiment, config: Config) -> Any:
 
 def structure(experiment: Experiment, config: Config) -> Any:
     """The same with the shapes of its arrays alone; nothing is computed."""
-    shapes = eqx.filter_eval_shape(_untrained, experiment, config)
-    num = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape"))
+    try:
+        shapes = eqx.filter_eval_shape(_untrained, experiment, config)
+    except ValueError as error:  # of a model that cannot be what is asked
+        raise ConfigError(str(error).split("\n")[0]) from None
+    num = _num_numbers(shapes)
     if num > MOST_WEIGHTS:
         raise ConfigError(f"a model must have at most {MOST_WEIGHTS} weights; model.layers asks for {num}; choose less")
     return shapes
+
+
+def _num_numbers(shapes: Any) -> int:
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape"))
 
 
 def _untrained(experiment: Experiment, config: Config) -> Any:
@@ -328,7 +335,14 @@ def make_posterior(
     if not isinstance(method, Trained):
         return Empirical(weights[None])
     reference = make_reference(method, model, partition, prior, likelihood, target, data)
-    return method.make(Ingredients(reference, weights, Streams.of(config.seed).sampler), config.options)
+    ingredients = Ingredients(reference, weights, Streams.of(config.seed).sampler)
+    num = _num_numbers(eqx.filter_eval_shape(method.make, ingredients, config.options))
+    if num > MOST_NUMBERS:
+        raise ConfigError(
+            f"a distribution of the weights must have at most {MOST_NUMBERS} parameters; the options of {method.name} "
+            f"ask for {num}; choose fewer steps or layers"
+        )
+    return method.make(ingredients, config.options)
 
 
 def warn_of_scales(config: Config, target: Target, data: Dataset) -> None:

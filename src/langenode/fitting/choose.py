@@ -26,15 +26,15 @@ class Chosen(NamedTuple):
 
 def asked_for(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The user's layers in one, later ones winning; sections must be sections and words text, to be looked into."""
-    asked = merge_all(layers)
-    for key, value in asked.items():
+    layers = list(layers)
+    for key, value in (item for layer in layers for item in layer.items()):
         if key in (*SECTIONS, *methods.methods()) and not isinstance(value, Mapping):
             raise ConfigError(
                 f"{key} must be a section of a configuration; got {key}={shortened(value)}; set {key}.KEY"
             )
         if key in WORDS and not isinstance(value, str):
             raise ConfigError(f"{key} must be a word; got {shortened(value)}; see docs/reference/configuration.md")
-    return asked
+    return merge_all(layers)
 
 
 def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
@@ -46,7 +46,9 @@ def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
     chosen = choose_method(known, target, asked)
     below = known.defaults(chosen.layer["method"], target, asked)
     top = {"experiment": experiment, "target": target}
-    return settle(known.config, top, below, chosen.layer, asked, {"experiment": experiment})
+    config = settle(known.config, top, below, chosen.layer, asked, {"experiment": experiment})
+    build.structure(known, config)  # what cannot be built is refused here
+    return config
 
 
 def settle(kind: type[Config], *layers: Mapping[str, Any]) -> Any:

@@ -131,7 +131,10 @@ def read_fit(path: Path, header: Mapping[str, Any], config: Config, model: Any) 
             "fit again"
         )
     _check_sizes(path, header, config)
-    columns: dict[str, Any] = {part: plan.names(part, value) for part, value in header["columns"].items()}
+    try:
+        columns: dict[str, Any] = {part: plan.names(part, value) for part, value in header["columns"].items()}
+    except ConfigError as error:
+        raise FitFileError(f"a fit file must make sense; {path}: {error}") from None
     return Fit(
         problem=fit_file.read_problem(path, header, config, model),
         config=config,

@@ -24,7 +24,7 @@ from langenode.data import (
 )
 from langenode.experiments import choices, own
 from langenode.experiments.base import Experiment, Splits, as_configured
-from langenode.fitting import choose
+from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.inference.partition import Where
 
@@ -91,6 +91,7 @@ def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[own
     chosen = choose.choose_method(own.EXPERIMENT, target, asked, layer=layer)
     below = own.defaults(chosen.layer["method"], target, asked)
     config = choose.settle(own.OwnConfig, below, layer, chosen.layer, asked)
+    build.structure(own.EXPERIMENT, config)  # what cannot be built is refused here
     why = "asked for" if "stochastic" in asked else "there the sampler can be checked"
     choices = (
         own.Choice("method", config.method, chosen.why),

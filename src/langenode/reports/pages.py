@@ -119,10 +119,11 @@ def _file(entry: Mapping[str, Any]) -> str:
 
 def _content(root: Path, file: str) -> bytes:
     """The content of a file below `root`; nothing where there is none."""
-    if "\0" in file:
+    try:
+        path = (root / file).resolve()
+        return path.read_bytes() if path.is_relative_to(root.resolve()) and path.is_file() else b""
+    except (ValueError, OSError):  # a name that no file can have
         return b""
-    path = (root / file).resolve()
-    return path.read_bytes() if path.is_relative_to(root.resolve()) and path.is_file() else b""
 
 
 def shown_image(content: bytes) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from langenode.config import Config, ConfigError, read_toml, to_toml
 from langenode.data import Columns, save_data
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.base import Companion, Drawing, Experiment, Splits
-from langenode.fitting import build, evaluation, facade, plan, solve
+from langenode.fitting import build, evaluation, facade, headers, plan, solve
 from langenode.fitting.build import PointChoice, Prepared, Streams
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import Fit
@@ -191,7 +191,7 @@ class Run:
     def fitted(self) -> Fit:
         """The fit."""
         if self._made.fit is None:
-            container.read_header(self.folder.fit)  # first: what is damaged is named before what is missing
+            headers.read_fit_header(self.folder.fit)  # what is wrong with the fit is said before its start is looked at
             point = self.point()
             fit = self._read_fit(self.folder.fit, point.config)
             fit = dataclasses.replace(fit, history=tables.read_history(self.folder.history), point_model=point.model)
@@ -316,6 +316,10 @@ def existing_run(path: Path, reporter: Reporter) -> Run:
     if name not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
         raise ConfigError(f"experiment in {folder.config} must be one of {known}; got {name[:60]!r}; correct it")
-    run = Run(folder, settle(EXPERIMENTS[name].config, read), reporter)
+    try:
+        config = settle(EXPERIMENTS[name].config, read)
+    except ConfigError as error:
+        raise ConfigError(f"{folder.config}: {error}") from None
+    run = Run(folder, config, reporter)
     sources.note_changed(folder, run.provenance, reporter)
     return run

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode.storage.records import loads
+
 FORMAT = "langenode"
 FORMAT_VERSION = 1
 DIGEST = "sha256"
@@ -57,7 +59,7 @@ def read_header(path: Path) -> dict[str, Any]:
     if FORMAT not in metadata:
         raise FitFileError(f"a fit file must be written by langenode; {path} is not; give a .langenode file")
     try:
-        header = json.loads(metadata[FORMAT])
+        header = loads(metadata[FORMAT])
         version = header["format_version"]
         is_future = isinstance(version, int) and version > FORMAT_VERSION
         is_known = isinstance(version, int) and not isinstance(version, bool) and version >= 1

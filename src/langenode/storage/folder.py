@@ -145,14 +145,8 @@ class RunFolder:
         so that comes last.
         """
         self.check_can_begin(force=force)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            contents = {self.provenance: as_json(dict(provenance)), self.config: config.encode("utf-8")}
-            write_together(contents, before_moving=self.clear)
-        except OSError as error:
-            raise RunFolderError(
-                f"the run folder must be writable; {self.path}: {error.strerror or error}; choose another --out"
-            ) from None
+        contents = {self.provenance: as_json(dict(provenance)), self.config: config.encode("utf-8")}
+        write_together(contents, before_moving=self.clear)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -98,6 +98,14 @@ class Training(_Record):
     skipped: NotNegative | None = None
 
 
+class _Problem(_Record):
+    num_weights: NotNegative | None = None
+    num_stochastic: NotNegative | None = None
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    data: dict[str, dict[str, NotNegative | None]] | None = None
+
+
 class Metrics(_Record):
     """The numbers of an evaluated run."""
 
@@ -108,6 +116,8 @@ class Metrics(_Record):
     rest: str | None = None
     seed: NotNegative | None = None
     data_id: str | None = None
+    method_summary: str | None = None
+    problem: _Problem | None = None
     energy_score: Number | None = None
     crps: Number | None = None
     coverage: dict[str, Number | None] = {}
@@ -144,9 +154,17 @@ def read_json(path: Path, *, remedy: str) -> Any:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES} bytes")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:
         raise RunFolderError(f"{path.name} must be JSON; {path} is damaged ({error}); {remedy}") from None
+
+
+def loads(text: str) -> Any:
+    """Parse JSON whose texts can be written again: an escape can stand for half a letter."""
+    found = json.loads(text)
+    if "\\ud" in text.lower():
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    return found
 
 
 def read_record(path: Path, *, remedy: str = "delete it, or make the run again") -> dict[str, Any]:
