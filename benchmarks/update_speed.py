@@ -1,15 +1,16 @@
-"""Seconds per update of training in two versions of the source, as a ratio: the same runs, alternating, in one go.
+"""Time per update of training in two versions of the source, as a ratio: the same runs, alternating, in one go.
 
-The time of an update is the difference between a longer and a shorter run of the command, over the difference in
-updates, so that compilation and everything else that both have in common cancels:
+The time of an update is the difference between a longer and a shorter fit by the command, over the difference in
+updates, so that compilation and everything else that both have in common cancels. It is processor time, of all threads
+together: other work on the machine hardly changes it.
 
     git worktree add ../before COMMIT
     python benchmarks/update_speed.py --before ../before/src --after src --experiments ou schlogl
 """
 
 import argparse
-import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,15 +23,21 @@ LONG = {"ou": 500, "schlogl": 300, "hyperelastic": 300, "viscoelastic": 300}
 
 
 def fit_seconds(source: Path, experiment: str, num_updates: int, folder: Path) -> float:
-    """Seconds of training, compilation included, in a process of its own."""
+    """Processor seconds of a fit in a process of its own; the data are made before."""
     out = folder / f"{experiment}-{num_updates}"
-    command = [sys.executable, "-m", "langenode", "fit", str(out), "--force"]
     if not (out / "config.toml").exists():
         start = [sys.executable, "-m", "langenode", "simulate", experiment, "--out", str(out)]
         start += ["--set", f"training.num_updates={num_updates}"]
         subprocess.run(start, check=True, capture_output=True, env=_environment(source))
+    before = _children_seconds()
+    command = [sys.executable, "-m", "langenode", "fit", str(out), "--force"]
     subprocess.run(command, check=True, capture_output=True, env=_environment(source))
-    return json.loads((out / "provenance.json").read_text())["seconds"]["fit"]
+    return _children_seconds() - before
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _environment(source: Path) -> dict[str, str]:
