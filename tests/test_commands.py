@@ -263,6 +263,26 @@ def test_a_fit_has_its_files_and_json(own):
     assert contents(folder / "run") == before
 
 
+def test_a_fit_is_scored_beside_plain_predictors(own):
+    folder, _, fitted = own
+    found = json.loads((folder / "run" / "metrics.json").read_text())
+    skill = found["skill"]
+    assert set(skill["baselines"]) == {"resampled", "gp", "carried"}
+    for one in (skill, *skill["baselines"].values()):
+        assert one["crps"] > 0.0 and 0.0 <= one["coverage"] <= 1.0 and one["width"] > 0.0
+    best = skill["baselines"][skill["best"]]["crps"]
+    assert best == min(one["crps"] for one in skill["baselines"].values())
+    assert skill["ratio"] == pytest.approx(skill["crps"] / best, rel=1e-12)
+    check = found["verdict"]["checks"][0]
+    assert check["name"] == "CRPS over that of the best plain predictor" and skill["best"] in check["value"]
+    if check["passed"] is not True:
+        assert found["verdict"]["level"] != "trust"
+    assert found["coverage_check"]["num_trajectories"] == skill["num_trajectories"]
+    assert "CRPS over that of the best plain predictor" in fitted.out
+    page = (folder / "run" / "report.html").read_text()
+    assert "Training trajectories resampled" in page and "Beside plain predictors" in page
+
+
 def test_comparing_runs(own, tmp_path):
     shutil.copytree(own[0] / "run", tmp_path / "a")
     shutil.copytree(own[0] / "run", tmp_path / "b")

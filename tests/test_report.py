@@ -73,6 +73,31 @@ def test_own_data_show_the_automatic_choices_and_their_source(tmp_path):
     assert "ab" * 32 in text
 
 
+def test_a_fit_is_shown_beside_plain_predictors(tmp_path):
+    plain = {"crps": 0.9, "coverage": 0.75, "width": 2.0}
+    skill = {
+        "crps": 1.4,
+        "coverage": 0.8,
+        "width": 1.5,
+        "best": "resampled",
+        "ratio": 1.556,
+        "ratio_se": 0.1,
+        "num_trajectories": 4,
+        "baselines": {"resampled": plain, "gp": plain | {"crps": 1.0}, "carried": dict.fromkeys(plain)},
+    }
+    text = Outline(render_report(make_run(tmp_path / "run", metrics={"skill": skill}))).text
+    for phrase in (
+        "on the 4 held-out trajectories",
+        "This fit 1.400 80.0 % 1.50",
+        "Training trajectories resampled the best plain one 0.900 75.0 % 2.00",
+        "Gaussian process on time, start and inputs 1.000 75.0 % 2.00",
+        "The start carried on not available not available not available",
+        "ratio 1.556 CRPS of the fit over that of the best plain predictor; below 1 the fit is better",
+    ):
+        assert phrase in text, phrase
+    assert "plain predictors" not in Outline(render_report(make_run(tmp_path / "demonstration"))).text
+
+
 def test_names_from_files_are_escaped(tmp_path):
     for text in (
         render_report(make_hostile_run(tmp_path / "run")),

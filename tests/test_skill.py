@@ -82,6 +82,17 @@ def test_windows_of_a_record_have_no_common_clock(rng):
     assert np.all(np.abs(gp(train, test, NUM, rng=rng)) < 10.0)
 
 
+def test_inputs_of_windows_are_compared_after_the_same_time(rng):
+    ramp, begin = np.array([0.0, 1.0, 2.0]), 100.0 * np.arange(8)
+    inputs = np.where(np.arange(8)[:, None] < 5, ramp, 0.0)[..., None]
+    values = np.where(np.arange(8) < 5, 1.0, 50.0)[:, None] + ramp
+    times = begin[:, None] + ramp
+    train = Dataset.from_arrays(times, values[..., None], inputs=inputs, condition=np.arange(8))
+    test = Dataset.from_arrays([900.0 + ramp], np.zeros((1, 3, 1)), inputs=inputs[:1])
+    train, test = with_observed_start(train), with_observed_start(test)
+    np.testing.assert_allclose(atoms(resampled(train, test, NUM, rng=rng)[:, 0, 2]), [3.0], rtol=1e-9)
+
+
 # The start carried on
 
 

@@ -82,7 +82,7 @@ def coverage_check(held_out: Sequence[HeldOut], *, is_posterior: bool) -> dict[s
     null = _own_coverage(held_out) if is_posterior else None
     limits = thresholds.coverage_limits(inside, count, correlation, null)
     return {
-        "coverage": inside.sum() / count.sum(),
+        "coverage": float(inside.sum() / count.sum()),
         "low": limits.low,
         "high": limits.high,
         "standard_error": limits.standard_error,

@@ -33,7 +33,8 @@ def resampled(train: Dataset, test: Dataset, num_samples: int, *, rng: np.random
 
     Times count from the start of each trajectory where trajectories begin at quite different times.
     """
-    return _resampled(_series(train, is_increment=False), train, test, num_samples, rng)
+    is_elapsed = not _has_common_clock(train)
+    return _resampled(_series(train, is_elapsed=is_elapsed), train, test, num_samples, rng, is_elapsed=is_elapsed)
 
 
 def carried(train: Dataset, test: Dataset, num_samples: int, *, rng: np.random.Generator) -> np.ndarray | None:
@@ -44,7 +45,8 @@ def carried(train: Dataset, test: Dataset, num_samples: int, *, rng: np.random.G
     if not _has_start(train) or not _has_start(test):
         return None
     assert test.initial is not None
-    added = _resampled(_series(train, is_increment=True), train, test, num_samples, rng, is_increment=True)
+    series = _series(train, is_elapsed=True, is_increment=True)
+    added = _resampled(series, train, test, num_samples, rng, is_elapsed=True)
     return added + test.initial[_members(test, num_samples, rng)][:, :, None, :]
 
 
@@ -85,35 +87,31 @@ def _resampled(
     test: Dataset,
     num_samples: int,
     rng: np.random.Generator,
-    is_increment: bool = False,
+    *,
+    is_elapsed: bool,
 ) -> np.ndarray:
+    """Draw from the series of the training trajectories at the times of every test condition."""
     order = rng.permutation(train.num_trajectories)[:MOST_TRAJECTORIES]
-    cases, origin = test.cases(), 0 if is_increment or not _has_common_clock(train) else None
+    cases, own_times = test.cases(), _clock(train.times, is_elapsed)
     samples = np.empty((num_samples, test.num_conditions, test.num_times, test.num_outputs))
-    for condition in range(test.num_conditions):
-        times, inputs = cases.times[condition], cases.inputs[condition]
-        alike = order[_same_inputs(train, order, times, inputs)]
+    for condition, times in enumerate(_clock(cases.times, is_elapsed)):
+        alike = order[_same_inputs(own_times[order], train.inputs[order], times, cases.inputs[condition])]
         chosen = alike if len(alike) >= FEWEST_REPLICATES else order
-        at = times if origin is None else times - times[origin]
         for index in range(test.num_outputs):
-            samples[:, condition, :, index] = _drawn([series[i][index] for i in chosen], at, num_samples)
+            samples[:, condition, :, index] = _drawn([series[i][index] for i in chosen], times, num_samples)
     return samples
 
 
-def _series(data: Dataset, *, is_increment: bool) -> list[list[_Series]]:
-    """Return the series of every trajectory and output; increments are over its start, after the time since then."""
-    is_elapsed, has_start = is_increment or not _has_common_clock(data), _has_start(data)
-    found = []
-    for trajectory in range(data.num_trajectories):
-        times = data.times[trajectory]
-        times = times - times[0] if is_elapsed else times
+def _series(data: Dataset, *, is_elapsed: bool, is_increment: bool = False) -> list[list[_Series]]:
+    """Return the series of every trajectory and output; increments are over its start."""
+    has_start, found = _has_start(data), []
+    for trajectory, times in enumerate(_clock(data.times, is_elapsed)):
         found.append([])
         for index in range(data.num_outputs):
             seen = data.mask[trajectory, :, index]
             at, values = times[seen], data.outputs[trajectory, seen, index]
             if has_start and data.initial is not None:
-                is_later = at > times[0]
-                start = data.initial[trajectory, index]
+                start, is_later = data.initial[trajectory, index], at > times[0]
                 at, values = np.append(times[0], at[is_later]), np.append(start, values[is_later])
                 values = values - start if is_increment else values
             found[-1].append(_Series(at, values))
@@ -138,14 +136,13 @@ def _drawn(series: list[_Series], times: np.ndarray, num_samples: int) -> np.nda
     return np.stack([values[ok, t][turn % ok.sum()] for t, ok in enumerate(reaches.T)], axis=1)
 
 
-def _same_inputs(train: Dataset, order: np.ndarray, times: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Return which training trajectories have these inputs, as far as they reach."""
-    tolerance = SAME_INPUT * np.ptp(train.inputs, axis=(0, 1))
-    same = np.ones(len(order), dtype=bool)
-    for row, trajectory in enumerate(order):
-        own = train.times[trajectory, : train.lengths[trajectory]]
-        for index in range(train.num_inputs):
-            path = np.interp(times, own, train.inputs[trajectory, : len(own), index])
+def _same_inputs(own_times: np.ndarray, own_inputs: np.ndarray, times: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Return which training trajectories have these inputs at these times, as far as they reach."""
+    tolerance = SAME_INPUT * np.ptp(own_inputs, axis=(0, 1))
+    same = np.ones(len(own_times), dtype=bool)
+    for row in range(len(own_times)):
+        for index in range(inputs.shape[1]):
+            path = np.interp(times, own_times[row], own_inputs[row, :, index])
             same[row] &= bool(np.abs(path - inputs[:, index]).max() <= tolerance[index])
     return same
 
@@ -159,10 +156,9 @@ def _features(train: Dataset, test: Dataset) -> tuple[np.ndarray, np.ndarray]:
     is_started = train.initial is not None and test.initial is not None
     found = []
     for data in (train, test):
-        times = data.times - data.times[:, :1] if is_elapsed else data.times
-        parts = [times[..., None], data.inputs]
+        parts = [_clock(data.times, is_elapsed)[..., None], data.inputs]
         if is_started and data.initial is not None:
-            parts.append(np.repeat(data.initial[:, None, :], times.shape[1], axis=1))
+            parts.append(np.repeat(data.initial[:, None, :], data.num_times, axis=1))
         found.append(np.concatenate(parts, axis=-1))
     return found[0], found[1]
 
@@ -206,6 +202,11 @@ def _fitted_process(features: np.ndarray, values: np.ndarray) -> Any:
 def _has_start(data: Dataset) -> bool:
     """Whether the start of every trajectory is known as one number per output."""
     return data.initial is not None and data.initial.shape[1] == data.num_outputs
+
+
+def _clock(times: np.ndarray, is_elapsed: bool) -> np.ndarray:
+    """Return times, or the time since the start of each trajectory."""
+    return times - times[:, :1] if is_elapsed else times
 
 
 def _has_common_clock(train: Dataset) -> bool:

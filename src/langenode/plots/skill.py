@@ -32,7 +32,7 @@ def beside_plain(
     right.axvline(90, color=DATA, lw=0.8, ls="--", label="nominal")
     left.set(xlabel="CRPS / spread of the data (lower is better)", yticks=rows, yticklabels=labels)
     left.set_xlim(left=0)
-    left.set_ylim(-0.6, len(labels) - 0.4)
+    left.set_ylim(-0.6, len(labels) + 0.3)  # with room for the legend
     right.set(xlabel="inside the 90 % band [%]", xlim=(min(50, 5 * np.floor(np.nanmin(coverage) / 5) - 5), 101))
     right.legend(frameon=False, fontsize=8, loc="upper left")
     for axis in (left, right):
