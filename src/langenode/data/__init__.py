@@ -13,7 +13,7 @@ from langenode.data.csvfiles import data_files
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
-from langenode.data.levels import Level, find_levels, knees
+from langenode.data.levels import Level, find_levels, knees, spread_against_level
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
@@ -63,6 +63,7 @@ __all__ = [
     "robust_spread",
     "save_data",
     "separate_by_start",
+    "spread_against_level",
     "starts_agree",
     "starts_are_exact",
     "summarise",

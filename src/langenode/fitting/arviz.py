@@ -36,8 +36,8 @@ def _predictions(fit: Fit, data: Dataset, num_samples: int, seed: int | None) ->
     }
     if fit.config.target != "population":
         # In scaled units, where the noise is Gaussian; the slope of the scale turns the density into that of a reading.
-        scale = fit.noise_of(prediction)[:, out]
-        expected = fit.scaling.scale_outputs(fit.from_known_starts(prepared, num_samples, seed))[cells]
+        known = prediction._replace(outputs=fit.from_known_starts(prepared, num_samples, seed))
+        scale, expected = fit.noise_of(known)[cells], fit.scaling.scale_outputs(known.outputs)[cells]
         error = (fit.scaling.scale_outputs(members.outputs)[trajectory, condition, time, out] - expected) / scale
         slope = fit.scaling.slope_at(members.outputs)[trajectory, condition, time, out]
         density = -0.5 * error**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi) + np.log(slope)

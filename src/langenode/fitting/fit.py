@@ -224,8 +224,10 @@ class Fit:
         return predict(self.problem, prepared, num_samples, rule, key=self._key(seed)).outputs
 
     def noise_of(self, prediction: Prediction) -> np.ndarray:
-        """Standard deviations of new observations, (sample, out), in the fit's scaled units."""
-        return np.asarray(self.rule.noise_factor) * noise_scales(self.problem, prediction.weights)
+        """Standard deviations of new observations in the fit's scaled units, (sample, condition, time, out)."""
+        outputs = self.rule.scaled(np.asarray(prediction.outputs, float))
+        scales = np.asarray(self.rule.noise_factor) * noise_scales(self.problem, prediction.weights, outputs)
+        return np.broadcast_to(scales, outputs.shape)
 
     def _check_columns(self, data: Dataset) -> None:
         for what, fitted, found in (

@@ -15,6 +15,7 @@ import numpy as np
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood, standard_innovations
+from langenode.inference.noise import Levels, noise_scale
 from langenode.inference.partition import Partition
 from langenode.inference.point_fit import distinct_cases
 from langenode.inference.priors import GaussianPrior
@@ -82,26 +83,29 @@ class InferredNoise(eqx.Module):
     seen: Int[Array, " cells"]  # the places of observed cells among all
     num_replicates: Float[Array, "case time out"]  # zero where unobserved
     scatter: Float[Array, "case time out"]  # sum of squares of the replicates about their mean
-    log_noise: Float[Array, " out"]  # of the point fit
+    log_noise: Float[Array, "*part out"]  # of the point fit
+    scale: Float[Array, "#case #time out"]  # of the point fit
+    levels: Levels | None
     temperature: float = eqx.field(static=True)
 
     def residual(self, z: Float[Array, " dim"]) -> Float[Array, " residuals"]:
         """Standardised residuals of outputs and of log noise scales."""
         error = self.model.error(z, self.cases)
-        standard = jnp.sqrt(self.num_replicates) * error / jnp.exp(self.log_noise)
+        standard = jnp.sqrt(self.num_replicates) * error / self.scale
         readings = self.num_replicates.sum((0, 1))
         pull = jnp.sqrt(2.0 * readings) * (self.model.at(z).log_noise - self.log_noise)
-        return jnp.concatenate([jnp.ravel(standard)[self.seen], pull]) / math.sqrt(self.temperature)
+        return jnp.concatenate([jnp.ravel(standard)[self.seen], jnp.ravel(pull)]) / math.sqrt(self.temperature)
 
     def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """The tempered log-likelihood of all data."""
         return self._sum(z, self.cases, self.num_replicates, self.scatter) / self.temperature
 
     def _sum(self, z: Array, cases: Batch, num_replicates: Array, scatter: Array) -> Float[Array, ""]:
-        log_noise = self.model.at(z).log_noise
-        squares = num_replicates * self.model.error(z, cases) ** 2 + scatter
-        log_scale = log_noise + 0.5 * math.log(2.0 * math.pi)
-        return -jnp.sum(0.5 * squares * jnp.exp(-2.0 * log_noise) + num_replicates * log_scale)
+        error = self.model.error(z, cases)
+        scale = noise_scale(self.model.at(z).log_noise[None], (cases.outputs - error)[None], self.levels)[0]
+        squares = num_replicates * error**2 + scatter
+        log_scale = jnp.log(scale) + 0.5 * math.log(2.0 * math.pi)
+        return -jnp.sum(0.5 * squares / scale**2 + num_replicates * log_scale)
 
     def minibatch(self, z: Float[Array, " dim"], chosen: Int[Array, " batch"]) -> Float[Array, ""]:
         """The same estimated from some of the cases."""
@@ -124,12 +128,14 @@ class GeneralNoise(eqx.Module):
     def residual(self, z: Float[Array, " dim"]) -> Float[Array, " cells"]:
         """Standardised residuals, decorrelated where the noise has a memory."""
         noise, mask = self.likelihood, self.cases.mask
+        error = self.model.error(z, self.cases)
         if noise.sigma is None:
-            sigma = jnp.exp(self.model.at(z).log_noise)
+            log_noise = self.model.at(z).log_noise
+            sigma = noise_scale(log_noise[None], (self.cases.outputs - error)[None], noise.levels)[0]
         else:
             sigma = 1.0 / jnp.sqrt(jnp.tensordot(noise.mode_weights, 1.0 / noise.sigma**2, 1))
         sigma = jnp.where(mask, sigma, 1.0)
-        standard = self.model.error(z, self.cases) / sigma
+        standard = error / sigma
         if noise.correlation_time is not None:
             found = standard_innovations(standard, mask, self.cases.times, noise.correlation_time)
             standard = found.value / jnp.sqrt(found.variance)
@@ -203,8 +209,10 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
     weight, mean, scatter = _pooled(data, case, np.where(data.mask, 1.0, 0.0), shape)
     cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
     log_noise = model.model.log_noise
+    fitted = cases.outputs - model.error(model.prior.to_standard(model.partition.flatten(model.model)), cases)
+    scale = noise_scale(log_noise[None], fitted[None], noise.levels)[0]
     count, scatter = jnp.asarray(weight, dtype), jnp.asarray(scatter, dtype)
-    return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, temperature)
+    return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, scale, noise.levels, temperature)
 
 
 def _pooled(

@@ -206,13 +206,15 @@ class Run:
         point = solve.find_point(self.experiment, self.config, data, reporter=self.reporter)
         self._record(mle=time.perf_counter() - begin)
         header = {"model": point.config.model.model_dump(mode="json"), "chosen": point.name, "tried": point.tried}
+        header["noise"] = point.config.noise.model_dump(mode="json")
         write_bytes(self.folder.mle, container.to_bytes(header, point.model))
         return point
 
     def _stored_point(self) -> PointChoice:
         header = container.read_header(self.folder.mle)
         model = type(self.config.model).model_validate(header["model"])
-        config = self.config.model_copy(update={"model": model})
+        noise = type(self.config.noise).model_validate(header.get("noise", self.config.noise.model_dump()))
+        config = self.config.model_copy(update={"model": model, "noise": noise})
         stored = container.read_tree(self.folder.mle, build.untrained(self.experiment, config))
         return PointChoice(header["chosen"], config, stored, header["tried"])
 
@@ -248,6 +250,9 @@ class Run:
             errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
             why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
             made.append({"what": "kind of model", "chosen": point.name, "why": why})
+        if self.config.noise.proportional == "auto" and point.config.noise.proportional is True:
+            why = "the residuals of the fit at maximum likelihood grow with the level"
+            made.append({"what": "noise", "chosen": "a constant and a proportional part", "why": why})
         if self.config.noise.calibrate:
             why = "makes 90 % bands cover 90 % of training and validation readings, per output"
             factors = ", ".join(f"{factor:.3g}" for factor in fit.noise_factor)
