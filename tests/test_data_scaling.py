@@ -28,7 +28,7 @@ def test_standardise_at_any_magnitude(factor, offset):
     np.testing.assert_allclose(scaled.times[0], np.arange(7.0) / 6, rtol=1e-15)
     back = np.where(data.mask, scaling.unscale_outputs(scaled.outputs), 0.0)
     np.testing.assert_allclose(back, data.outputs, rtol=1e-12, atol=1e-15 * offset * factor)
-    np.testing.assert_allclose(scaling.unscale_spread(np.ones(2)), scaling.output_scale, rtol=0)
+    np.testing.assert_allclose(scaling.slope_at(data.outputs[0]) * scaling.output_scale, np.ones((7, 2)), rtol=1e-15)
 
 
 def test_a_small_spread_about_a_large_mean_is_no_constant():
@@ -109,7 +109,8 @@ def test_scaling_refuses():
     refused("must be a vector of finite numbers", Scaling.from_dict, plain | {"output_shift": [np.nan, 1.0]})
     refused("one shift and one scale", Scaling.from_dict, plain | {"output_shift": [1.0]})
     refused("must be one number", Scaling.from_dict, plain | {"time_scale": [1.0]})
-    narrow = Scaling.from_dict(plain | {"output_shift": [0.0], "output_scale": [1.0]})
+    one = dict.fromkeys(("output_shift", "output_knee", "output_positive"), [0.0]) | {"output_scale": [1.0]}
+    narrow = Scaling.from_dict(plain | one)
     refused("1 for 2 columns of output", data.scaled, narrow)
     refused("no trajectory", Scaling.standardise, data.select([]), initial_like_outputs=False)
 
@@ -117,7 +118,9 @@ def test_scaling_refuses():
 def test_unscale_takes_any_leading_axes_and_jax_arrays():
     scaling = dataclasses.replace(Scaling.identity(crossed()), output_shift=np.array([1.0, 2.0]))
     assert np.asarray(scaling.unscale_outputs(jnp.zeros((3, 4, 5, 2)))).tolist()[2][3][4] == [1.0, 2.0]
-    np.testing.assert_array_equal(jax.jit(scaling.unscale_spread)(jnp.ones(2)), np.ones(2))
+    bent = dataclasses.replace(scaling, output_knee=np.array([0.5, 0.0]), output_positive=np.array([0.0, 1.0]))
+    found = jax.jit(bent.unscale_outputs)(jnp.array([[0.0, -3.0], [-2.0, 1.0]]))
+    np.testing.assert_allclose(found, [[0.5 * np.expm1(1.0), 0.0], [0.0, 3.0]], rtol=1e-6)
 
 
 def test_a_common_scale_keeps_the_relations_between_outputs_and_leaves_inputs_alone():
@@ -130,3 +133,35 @@ def test_a_common_scale_keeps_the_relations_between_outputs_and_leaves_inputs_al
     assert scaled.times[0, -1] == 1.0
     with pytest.raises(DataError, match="no trajectory"):
         Scaling.common(data.select([]))
+
+
+def test_a_knee_is_a_logarithmic_scale_that_ends_at_zero():
+    rng = np.random.default_rng(0)
+    outputs = np.exp(rng.normal(size=(5, 6, 3)))
+    data = Dataset.from_arrays(np.arange(6.0), outputs, initial=outputs[:, 0])
+    knees, positive = np.array([0.1, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
+    scaling = Scaling.standardise(data, initial_like_outputs=True, knees=knees, positive=positive)
+    scaled = data.scaled(scaling)
+    expected = np.log(1 + outputs[..., 0] / 0.1)
+    np.testing.assert_allclose(scaled.outputs[..., 0], (expected - expected.mean()) / expected.std(), rtol=1e-9)
+    np.testing.assert_allclose(scaled.initial, scaled.outputs[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(scaling.unscale_outputs(scaled.outputs), outputs, rtol=1e-12)
+    # Far below, only the third is negative; a number that has left all bounds stays one.
+    np.testing.assert_array_equal(scaling.unscale_outputs(np.full(3, -50.0)) < 0, [False, False, True])
+    assert np.all(np.isfinite(scaling.unscale_outputs(np.full(3, 1e3))))
+    step = 1e-6
+    slope = (scaling.scale_outputs(outputs + step) - scaling.scale_outputs(outputs - step)) / (2 * step)
+    np.testing.assert_allclose(scaling.slope_at(outputs), slope, rtol=1e-7)
+    assert scaling.scale_outputs(np.array([-1.0, 1.0, 1.0]))[0] == scaling.scale_outputs(np.zeros(3))[0]
+
+
+def test_a_stored_scaling_has_its_knees_and_an_earlier_one_none():
+    data = Dataset.from_arrays(np.arange(4.0), np.random.default_rng(0).uniform(1, 2, size=(3, 4, 2)))
+    scaling = Scaling.standardise(data, initial_like_outputs=False, knees=np.array([0.3, 0.0]))
+    stored = scaling.to_dict()
+    again = Scaling.from_dict(stored)
+    assert again.to_dict() == stored and again.is_positive.tolist() == [True, False]
+    earlier = {k: v for k, v in stored.items() if k not in ("output_knee", "output_positive", "initial_knee")}
+    assert not Scaling.from_dict(earlier).is_positive.any()
+    refused("output_knee of a scaling must be", Scaling.from_dict, stored | {"output_knee": [-1.0, 0.0]})
+    refused("output_knee of a scaling must be", Scaling.from_dict, stored | {"output_knee": [1.0]})

@@ -38,10 +38,12 @@ def test_a_largest_step_makes_the_integrator_accurate_at_the_readings_themselves
 def test_noise_is_that_of_the_weights_or_the_rms_of_what_was_stored():
     weights = jnp.zeros((3, 1))
     inferred = problem_of([1.0, 2.0], log_noise=jnp.log(jnp.array([0.3])), likelihood=inferred_noise())
-    np.testing.assert_allclose(noise_scales(inferred, weights), np.full((3, 1), 0.3), rtol=1e-12)
+    outputs = np.zeros((3, 1, 1, 1))
+    np.testing.assert_allclose(noise_scales(inferred, weights, outputs), np.full((3, 1, 1, 1), 0.3), rtol=1e-12)
     stored = Likelihood(jnp.array([3.0, 4.0]).reshape(1, 1, 2, 1), jnp.ones(1))
-    np.testing.assert_allclose(noise_scales(problem_of([1.0, 2.0], likelihood=stored), weights), 12.5**0.5, rtol=1e-12)
-    np.testing.assert_array_equal(noise_scales(problem_of([1.0, 2.0]), weights), 0.0)
+    given = problem_of([1.0, 2.0], likelihood=stored)
+    np.testing.assert_allclose(noise_scales(given, weights, outputs), 12.5**0.5, rtol=1e-12)
+    np.testing.assert_array_equal(noise_scales(problem_of([1.0, 2.0]), weights, outputs), 0.0)
 
 
 def test_observations_have_noise_under_a_posterior_and_none_beyond_the_spread_of_a_population():

@@ -113,6 +113,8 @@ class NoiseConfig(Section):
     """decay time of correlated noise, in the data's own units; none for independent noise"""
     calibrate: bool = False
     """rescale the predictive noise so that 90 % bands cover 90 % of new trajectories' readings"""
+    proportional: bool | Literal["auto"] = False
+    """inferred noise has a part in proportion to the level, for linear outputs; auto: if residuals show it"""
     in_start: bool = False
     """the start of a trajectory is a reading too, so predictions start there with its noise"""
 

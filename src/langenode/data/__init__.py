@@ -13,7 +13,7 @@ from langenode.data.csvfiles import table_files
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
-from langenode.data.levels import Level, find_levels, knees
+from langenode.data.levels import Level, find_levels, knees, spread_against_level
 from langenode.data.noise import NoiseEstimate, estimate_noise
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
@@ -66,6 +66,7 @@ __all__ = [
     "robust_spread",
     "save_data",
     "separate_by_start",
+    "spread_against_level",
     "starts_agree",
     "starts_are_exact",
     "summarise",

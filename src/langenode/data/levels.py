@@ -42,11 +42,31 @@ class Level(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Spread against level: the constant part, the knee (infinite without a proportional part), and the gain."""
+    """Spread against level: s^2 = constant^2 + slope^2 level^2, and twice the gain in log-likelihood over slope 0."""
 
     constant: float
-    knee: float
+    slope: float
     gain: float
+    plain: float  # with slope 0
+
+
+def spread_against_level(level: np.ndarray, deviation: np.ndarray) -> Spread:
+    """Estimate how deviations spread with the level, by maximum likelihood over a grid of knees constant / slope.
+
+    A wild reading does not decide: deviations are cut at five robust spreads.
+    """
+    typical = float(np.median(np.abs(level))) if level.size else 0.0
+    if level.size < _FEWEST or not typical > 0 or not np.any(deviation):
+        return Spread(0.0, 0.0, 0.0, 0.0)
+    level, bound = level / typical, 5.0 * robust_spread(deviation)
+    deviation = np.clip(deviation, -bound, bound) if bound > 0 else deviation
+    plain = float(np.sqrt(np.mean(deviation**2)))
+    shapes = np.sqrt(_KNEES[:, None] ** 2 + level**2)
+    scales = np.sqrt(np.mean((deviation / shapes) ** 2, axis=1))
+    scores = -len(level) * np.log(scales) - np.log(shapes).sum(1)
+    best = int(np.argmax(scores))
+    gain = 2.0 * float(scores[best] + len(level) * np.log(plain))
+    return Spread(float(scales[best] * _KNEES[best]), float(scales[best]) / typical, gain, plain)
 
 
 def find_levels(data: Dataset) -> tuple[Level, ...]:
@@ -79,7 +99,7 @@ def _level(data: Dataset, column: int) -> Level:
         return Level("log", knee, words)
     from scipy.special import ndtr
 
-    expected = float(ndtr(-seen / spread.constant).sum()) if spread.constant > 0 else 0.0
+    expected = float(ndtr(-seen / spread.plain).sum()) if spread.plain > 0 else 0.0
     if expected >= (_LEAST_NEGATIVE_BY_NAME if is_positive_name(name) else _LEAST_NEGATIVE):
         return Level(
             "positive", 0.0, f"none of its readings is negative, though about {expected:.2g} would be by chance"
@@ -98,36 +118,22 @@ def _knee(data: Dataset, column: int) -> float:
     if not positive.size:
         return 1.0
     smallest = 0.1 * float(np.quantile(positive, 0.02))
-    found = _spread(data, column).knee
-    return max(min(found, float(positive.max())), smallest)
+    found = _spread(data, column)
+    knee = found.constant / found.slope if found.slope > 0 else np.inf
+    return max(min(knee, float(positive.max())), smallest)
 
 
 def _spread(data: Dataset, column: int) -> Spread:
-    """Estimate the spread against level by maximum likelihood, from deviations of trajectories from their mean."""
+    """Estimate the spread against level from deviations of trajectories from their mean."""
     level, deviation, share = _deviations(data, column)
-    typical = float(np.median(np.abs(level))) if level.size else 0.0
-    if level.size < _FEWEST or not typical > 0 or not np.any(deviation):
-        return Spread(0.0, np.inf, 0.0)
-    level, deviation = level / typical, deviation / typical
-    # A wild reading must not decide: deviations are cut at five robust spreads.
-    bound = 5.0 * robust_spread(deviation)
-    deviation = np.clip(deviation, -bound, bound) if bound > 0 else deviation
-
-    def log_likelihood(shape: np.ndarray) -> float:
-        scale = np.mean((deviation / shape) ** 2)
-        return -0.5 * len(shape) * np.log(scale) - np.log(shape).sum()
-
-    plain = log_likelihood(np.ones(len(level)))
-    scores = [log_likelihood(np.sqrt(knee**2 + level**2)) for knee in _KNEES]
-    best = int(np.argmax(scores))
-    constant = typical * float(np.sqrt(np.mean(deviation**2)))
-    return Spread(constant, typical * float(_KNEES[best]), 2.0 * share * (scores[best] - plain))
+    found = spread_against_level(level, deviation)
+    return found._replace(gain=share * found.gain)
 
 
 def _deviations(data: Dataset, column: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return levels, deviations from them, and how many of the deviations count as independent, as a share.
 
-    At times that several trajectories share, within a bin of the time since their start, the level is their mean. Where
+    At times that several trajectories share, within a bin of the time since their start, the level is their median. Where
     they share none it is the reading expected from its two neighbours.
     """
     mask, values = data.mask[..., column], data.outputs[..., column]
@@ -142,7 +148,8 @@ def _deviations(data: Dataset, column: int) -> tuple[np.ndarray, np.ndarray, flo
     means = np.bincount(which, weights=seen) / np.bincount(which)
     of_bin = found // data.num_trajectories
     count = np.bincount(of_bin, minlength=len(edges))
-    level = np.bincount(of_bin, weights=means, minlength=len(edges)) / np.maximum(count, 1)
+    # The median: one wild reading would move the mean.
+    level = np.array([np.median(means[of_bin == b]) if count[b] else 0.0 for b in range(len(edges))])
     is_shared = count[of_bin] >= _FEWEST_IN_BIN
     if is_shared.sum() >= _FEWEST:
         inflation = np.sqrt(count / np.maximum(count - 1, 1))[of_bin]

@@ -179,7 +179,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     if target == "population":
         layers["training"] = {"num_updates": 1000, "num_samples": 128}
     else:
-        layers["noise"] = {"kind": "inferred", "calibrate": target == "posterior"}
+        layers["noise"] = {"kind": "inferred", "proportional": "auto", "calibrate": target == "posterior"}
         layers |= sticking_chain(8)
         layers["training"] = {"num_updates": 500, "num_samples": 32}
     return layers
@@ -227,6 +227,7 @@ def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
         activation=options.activation,
         solver=make_solver(options.solver, options.substeps, options.input_rule),
         has_noise=config.noise.kind == "inferred",
+        is_proportional=config.noise.proportional is True,
         key=key,
     )
 

@@ -19,10 +19,11 @@ from langenode.inference import targets
 from langenode.inference.algorithm1 import Objective
 from langenode.inference.calibration import noise_factor
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
+from langenode.inference.noise import Levels, noise_parts
 from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition, Where
 from langenode.inference.point_fit import fit_mle, fitted_outputs, replicates_mean, rms_error
-from langenode.inference.predictions import Rule, pooled_noise
+from langenode.inference.predictions import Rule, pooled_sigma
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
@@ -158,7 +159,7 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared) -> Poin
         if best < replicates_mean(judged).standard_error:
             break
     assert kept is not None
-    return kept
+    return settle_noise(kept, data)
 
 
 def fit_point(config: Config, model: Any, train: Dataset) -> Any:
@@ -253,12 +254,12 @@ def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling)
         # Where a scale has a knee, by its slope at each reading.
         noise = given_noise(options.sigma * scaling.slope_at(scaling.unscale_outputs(data.outputs)), data)
     elif options.kind == "inferred":
-        noise = inferred_noise()
+        noise = inferred_noise(noise_levels(config, scaling))
     else:
         noise = noise_from_replicates(data, fitted_outputs(model, data), num_modes=options.num_modes, seed=config.seed)
     if options.correlation_time is not None:
         memory = jnp.asarray(options.correlation_time / scaling.time_scale)
-        noise = Likelihood(noise.sigma, noise.mode_weights, memory)
+        noise = Likelihood(noise.sigma, noise.mode_weights, memory, noise.levels)
     return noise
 
 
@@ -268,6 +269,33 @@ def estimated_noise(data: Dataset) -> np.ndarray:
     least = 1e-6 * np.array([column[seen].std() for column, seen in zip(data.outputs.T, data.mask.T, strict=True)])
     least = np.where(least > 0.0, least, 1e-6)
     return least if found is None else np.maximum(found.sigma, least)
+
+
+def noise_levels(config: Config, scaling: Scaling) -> Levels | None:
+    """Where the level zero of each output is, if noise is in proportion to it; on a scale with a knee none is."""
+    if config.noise.kind != "inferred" or config.noise.proportional is not True:
+        return None
+    dtype = jnp.dtype(config.precision)
+    zero = -scaling.output_shift / scaling.output_scale
+    return Levels(jnp.asarray(zero, dtype), jnp.asarray(scaling.knees == 0, dtype))
+
+
+def settle_noise(point: PointChoice, data: Prepared) -> PointChoice:
+    """The point with its noise in two parts, constant and proportional, where that is asked for or evident."""
+    asked = point.config.noise
+    if asked.kind != "inferred" or asked.proportional is False or point.model.log_noise is None:
+        return point
+    noise = asked.model_copy(update={"proportional": True})
+    config = point.config.model_copy(update={"noise": noise})
+    levels = noise_levels(config, data.scaling)
+    assert levels is not None
+    found = noise_parts(point.model, data.train, levels)
+    if asked.proportional == "auto" and not found.is_proportional.any():
+        plain = asked.model_copy(update={"proportional": False})
+        return point._replace(config=point.config.model_copy(update={"noise": plain}))
+    log_noise = jnp.asarray(found.log_noise, point.model.log_noise.dtype)
+    model = eqx.tree_at(lambda m: m.log_noise, point.model, log_noise)
+    return point._replace(config=config, model=model)
 
 
 def make_prior(config: Config, mle_weights: jax.Array) -> GaussianPrior:
@@ -289,7 +317,7 @@ def make_reference(
     if method.reference == "prior":
         return Reference(prior.mean, prior.scale)
     if isinstance(target, targets.Population):
-        noise = pooled_noise(likelihood) if target.has_noise else None
+        noise = pooled_sigma(likelihood) if target.has_noise else None
         return population_reference(model, partition, data, prior, noise=noise)
     return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
 

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 
 from langenode import _version
 from langenode.config import Config
+from langenode.data import Scaling
 from langenode.fitting import build, headers, methods
 from langenode.fitting.methods import Ingredients, Trained
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition
-from langenode.inference.predictions import noise_scales
+from langenode.inference.predictions import pooled_sigma
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, linearised, plain_positions
 from langenode.models import Linearised
@@ -27,7 +28,7 @@ def portable(problem: Problem) -> Problem:
     """The problem as its file has it: noise that was stored per trajectory and time is one number per output."""
     if problem.likelihood is None or problem.likelihood.sigma is None:
         return problem
-    sigma = jnp.asarray(noise_scales(problem, problem.prior.mean[None])[0], problem.prior.mean.dtype)
+    sigma = jnp.asarray(pooled_sigma(problem.likelihood), problem.prior.mean.dtype)
     noise = Likelihood(sigma[None, None, None], jnp.ones(1))
     return Problem(problem.model, problem.partition, problem.prior, noise, problem.target, problem.posterior)
 
@@ -70,7 +71,9 @@ def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: A
     target = headers.stored_target(path, header, config.target)
     dtype = jnp.dtype(config.precision)
     sigma = header["noise_sigma"]
-    noise = Likelihood(None if sigma is None else jnp.asarray(sigma, dtype)[None, None, None], jnp.ones(1))
+    levels = build.noise_levels(config, Scaling.from_dict(header["scaling"])) if sigma is None else None
+    stored = None if sigma is None else jnp.asarray(sigma, dtype)[None, None, None]
+    noise = Likelihood(stored, jnp.ones(1), levels=levels)
 
     def build_parts(model: Any) -> Problem:
         weights = partition.flatten(model)

@@ -58,7 +58,7 @@ def _errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, key: 
     """One row per trajectory that has readings."""
     known = predict(problem, data, num_samples, key=key)
     outputs = np.asarray(known.outputs, float)
-    noise = np.broadcast_to((noise_scales(problem, known.weights) ** 2).mean(0), outputs.shape[1:])
+    noise = np.broadcast_to((noise_scales(problem, known.weights, outputs) ** 2).mean(0), outputs.shape[1:])
     mean, variance = outputs.mean(0), outputs.var(0)
     if rule.starts_at_reading:
         read = np.asarray(predict(problem, data, num_samples, rule, key=key).outputs, float)

@@ -15,6 +15,7 @@ import numpy as np
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood, standard_innovations
+from langenode.inference.noise import Levels, noise_scale
 from langenode.inference.partition import Partition
 from langenode.inference.point_fit import distinct_cases
 from langenode.inference.priors import GaussianPrior
@@ -84,13 +85,15 @@ class InferredNoise(eqx.Module):
     seen: Int[Array, " cells"]  # the places of observed cells among all
     num_replicates: Float[Array, "case time out"]  # zero where unobserved
     scatter: Float[Array, "case time out"]  # sum of squares of the replicates about their mean
-    log_noise: Float[Array, " out"]  # of the point fit
+    log_noise: Float[Array, "*part out"]  # of the point fit
+    scale: Float[Array, "#case #time out"]  # of the point fit
+    levels: Levels | None
     temperature: float = eqx.field(static=True)
 
     def residual(self, z: Float[Array, " dim"]) -> Float[Array, " residuals"]:
         """Standardised residuals of outputs and of log noise scales."""
         error = self.model.error(z, self.cases)
-        standard = jnp.sqrt(self.num_replicates) * error / jnp.exp(self.log_noise)
+        standard = jnp.sqrt(self.num_replicates) * error / self.scale
         pull = _noise_pull(self.model.at(z).log_noise, self.log_noise, self.num_replicates.sum((0, 1)))
         return jnp.concatenate([jnp.ravel(standard)[self.seen], pull]) / math.sqrt(self.temperature)
 
@@ -99,10 +102,11 @@ class InferredNoise(eqx.Module):
         return self._sum(z, self.cases, self.num_replicates, self.scatter) / self.temperature
 
     def _sum(self, z: Array, cases: Batch, num_replicates: Array, scatter: Array) -> Float[Array, ""]:
-        log_noise = self.model.at(z).log_noise
-        squares = num_replicates * self.model.error(z, cases) ** 2 + scatter
-        log_scale = log_noise + 0.5 * math.log(2.0 * math.pi)
-        return -jnp.sum(0.5 * squares * jnp.exp(-2.0 * log_noise) + num_replicates * log_scale)
+        error = self.model.error(z, cases)
+        scale = noise_scale(self.model.at(z).log_noise[None], (cases.outputs - error)[None], self.levels)[0]
+        squares = num_replicates * error**2 + scatter
+        log_scale = jnp.log(scale) + 0.5 * math.log(2.0 * math.pi)
+        return -jnp.sum(0.5 * squares / scale**2 + num_replicates * log_scale)
 
     def minibatch(self, z: Float[Array, " dim"], chosen: Int[Array, " batch"]) -> Float[Array, ""]:
         """The same estimated from some of the cases."""
@@ -121,18 +125,19 @@ class GeneralNoise(eqx.Module):
     model: WhitenedModel
     cases: Batch
     likelihood: Likelihood
-    log_noise: Float[Array, " out"] | None  # None where the scale is given
+    log_noise: Float[Array, "*part out"] | None  # None where the scale is given
     temperature: float = eqx.field(static=True)
 
     def residual(self, z: Float[Array, " dim"]) -> Float[Array, " residuals"]:
         """Standardised residuals, decorrelated where the noise has a memory; then those of log noise scales."""
         noise, mask = self.likelihood, self.cases.mask
+        error = self.model.error(z, self.cases)
         if noise.sigma is None:
             assert self.log_noise is not None
-            sigma = jnp.exp(self.log_noise)
+            sigma = noise_scale(self.log_noise[None], (self.cases.outputs - error)[None], noise.levels)[0]
         else:
             sigma = 1.0 / jnp.sqrt(jnp.tensordot(noise.mode_weights, 1.0 / noise.sigma**2, 1))
-        standard = _whitened_errors(self.model.error(z, self.cases), jnp.where(mask, sigma, 1.0), self.cases, noise)
+        standard = _whitened_errors(error, jnp.where(mask, sigma, 1.0), self.cases, noise)
         parts = [jnp.ravel(standard)]
         if self.log_noise is not None:
             parts.append(_noise_pull(self.model.at(z).log_noise, self.log_noise, mask.sum((0, 1))))
@@ -160,9 +165,9 @@ class GeneralNoise(eqx.Module):
 DataTerm = GivenNoise | InferredNoise | GeneralNoise
 
 
-def _noise_pull(log_noise: Array, fitted: Array, num_readings: Array) -> Float[Array, " out"]:
+def _noise_pull(log_noise: Array, fitted: Array, num_readings: Array) -> Float[Array, " scale"]:
     """Residuals of log noise scales: half their squares have the curvature of the likelihood, two per reading."""
-    return jnp.sqrt(2.0 * num_readings.astype(fitted.dtype)) * (log_noise - fitted)
+    return jnp.ravel(jnp.sqrt(2.0 * num_readings.astype(fitted.dtype)) * (log_noise - fitted))
 
 
 def _whitened_errors(error: Array, sigma: Array, cases: Batch, noise: Likelihood) -> Float[Array, "case time out"]:
@@ -223,20 +228,23 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
     weight, mean, scatter = _pooled(data, case, np.where(data.mask, 1.0, 0.0), shape)
     cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
     log_noise = model.model.log_noise
+    fitted = cases.outputs - model.error(model.prior.to_standard(model.partition.flatten(model.model)), cases)
+    scale = noise_scale(log_noise[None], fitted[None], noise.levels)[0]
     count, scatter = jnp.asarray(weight, dtype), jnp.asarray(scatter, dtype)
-    return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, temperature)
+    return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, scale, noise.levels, temperature)
 
 
 @eqx.filter_jit
-def _fitted_log_noise(model: Any, cases: Batch, noise: Likelihood) -> Float[Array, " out"]:
+def _fitted_log_noise(model: Any, cases: Batch, noise: Likelihood) -> Float[Array, "*part out"]:
     """The log noise scale that suits the point fit's errors given their memory: the rms of their innovations.
 
     The point fit's own scale is that of independent errors. A few correlated ones know it far less well than their
     innovations do.
     """
-    error = cases.outputs - jax.vmap(model)(cases.times, cases.inputs, cases.initial)
-    scale = jnp.exp(model.log_noise)
-    standard = _whitened_errors(jnp.where(cases.mask, error, 0.0), scale, cases, noise)
+    fitted = jax.vmap(model)(cases.times, cases.inputs, cases.initial)
+    scale = noise_scale(model.log_noise[None], fitted[None], noise.levels)[0]
+    error = jnp.where(cases.mask, cases.outputs - fitted, 0.0)
+    standard = _whitened_errors(error, jnp.where(cases.mask, scale, 1.0), cases, noise)
     mean_square = (standard**2).sum((0, 1)) / jnp.maximum(cases.mask.sum((0, 1)), 1)
     is_sound = jnp.isfinite(mean_square) & (mean_square > SMALLEST_MEAN_SQUARE)
     return model.log_noise + 0.5 * jnp.log(jnp.where(is_sound, mean_square, 1.0))

@@ -17,6 +17,7 @@ import numpy as np
 
 from langenode._types import Array, Bool, Float
 from langenode.data import Dataset
+from langenode.inference.noise import Levels, noise_scale
 from langenode.posteriors.base import log_normal
 
 # A noise scale is never below this fraction of the output's own spread: replicates may coincide (a common start).
@@ -26,14 +27,15 @@ SMALLEST_RELATIVE_SIGMA = 1e-3
 class Likelihood(eqx.Module):
     """Noise of the observations, stored for every trajectory of a data set.
 
-    `sigma` is None where the model carries the noise scale as a weight, `model.log_noise`. `correlation_time` is the
-    decay time of the noise's memory, `corr(t, t') = exp(-|t - t'| / correlation_time)`, or None for independent
-    noise.
+    `sigma` is None where the model carries the noise scale as a weight, `model.log_noise`; with `levels` a part of that
+    is in proportion to the level. `correlation_time` is the decay time of the noise's memory,
+    `corr(t, t') = exp(-|t - t'| / correlation_time)`, or None for independent noise.
     """
 
     sigma: Float[Array, "mode traj time out"] | None
     mode_weights: Float[Array, " mode"]
     correlation_time: Float[Array, ""] | None = None
+    levels: Levels | None = None
 
     def __check_init__(self):
         if self.correlation_time is not None and self.mode_weights.shape[0] > 1:
@@ -54,7 +56,7 @@ class Likelihood(eqx.Module):
         outputs: Float[Array, "traj time out"],
         mask: Bool[Array, "traj time out"],
         times: Float[Array, "traj time"],
-        log_noise: Float[Array, "sample out"] | None = None,
+        log_noise: Float[Array, "sample *part out"] | None = None,
     ) -> Float[Array, "sample traj"]:
         """Log density of every trajectory under every sample; missing cells count for nothing."""
         residual, sigma = self._residuals(predictions, outputs, mask, log_noise)
@@ -74,7 +76,7 @@ class Likelihood(eqx.Module):
         outputs: Float[Array, "traj time out"],
         mask: Bool[Array, "traj time out"],
         times: Float[Array, "traj time"],
-        log_noise: Float[Array, "sample out"] | None = None,
+        log_noise: Float[Array, "sample *part out"] | None = None,
     ) -> Float[Array, "sample traj time out"]:
         """Log density of every reading; zero where there is none. Over a trajectory they add up to `log_density`.
 
@@ -96,7 +98,7 @@ class Likelihood(eqx.Module):
         if self.sigma is not None:
             sigma = self.sigma[:, None]
         elif log_noise is not None:
-            sigma = jnp.exp(log_noise)[None, :, None, None, :]
+            sigma = noise_scale(log_noise, predictions, self.levels)[None]
         else:
             raise ValueError("noise must be given or inferred; got neither; set sigma, or give the model log_noise")
         return jnp.where(mask, outputs - predictions, 0.0), jnp.where(mask, sigma, 1.0)
@@ -158,9 +160,9 @@ def given_noise(sigma: float | Sequence[float] | np.ndarray, data: Dataset) -> L
     return Likelihood(jnp.asarray(full)[None], jnp.ones(1))
 
 
-def inferred_noise() -> Likelihood:
+def inferred_noise(levels: Levels | None = None) -> Likelihood:
     """Noise whose scale is a weight of the model, `log_noise`."""
-    return Likelihood(None, jnp.ones(1))
+    return Likelihood(None, jnp.ones(1), levels=levels)
 
 
 def noise_from_replicates(

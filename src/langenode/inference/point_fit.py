@@ -139,7 +139,9 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     rms = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
     # A perfect fit has no smallest noise: a thousandth of the spread is where we stop.
     rms = np.maximum(rms, 1e-3 * _output_spread(data))
-    return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(np.log(rms), model.log_noise.dtype))
+    # Of two parts the second, in proportion to the level, is found later.
+    full = np.broadcast_to(np.log(rms), model.log_noise.shape)
+    return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
 
 
 def _minimise(loss: Callable, params: Any, optimiser: Any, num_steps: int):

@@ -10,6 +10,7 @@ import numpy as np
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.data import Dataset, Scaling, refine
 from langenode.inference.likelihood import Likelihood
+from langenode.inference.noise import noise_scale
 from langenode.inference.problem import Problem, draw_members, simulate
 from langenode.inference.targets import Population, Posterior
 from langenode.models import has_own_noise
@@ -110,8 +111,8 @@ def _starts(
     start = jnp.asarray(replicates.initial, weights.dtype)[members, jnp.arange(members.shape[1])]
     if not rule.starts_at_reading:
         return start
-    scales = jnp.asarray(rule.noise_factor * noise_scales(problem, weights), start.dtype)
-    return start + scales[:, None, :] * jax.random.normal(keys.start_noise, start.shape, start.dtype)
+    scales = jnp.asarray(rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0], start.dtype)
+    return start + scales * jax.random.normal(keys.start_noise, start.shape, start.dtype)
 
 
 def _simulated(
@@ -139,41 +140,46 @@ def _simulated(
     return np.concatenate(parts)
 
 
-def noise_scales(problem: Problem, weights: Float[Array, "sample dim"]) -> Float[np.ndarray, "sample out"]:
-    """The standard deviation of the observation noise under every draw, in the fit's units; zero where there is none.
+def noise_scales(
+    problem: Problem,
+    weights: Float[Array, "sample dim"],
+    outputs: Float[Array | np.ndarray, "sample condition time out"],
+) -> Float[np.ndarray, "sample #condition #time #out"]:
+    """The standard deviation of readings of these outputs under every draw, in the fit's units; zero without noise.
 
     Of noise stored for every trajectory and time, the rms.
     """
     likelihood = problem.likelihood
     if likelihood is None:
-        return np.zeros((len(weights), 1))
-    if likelihood.sigma is None:
-        log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
-        return np.exp(np.asarray(log_noise, float))
-    pooled = pooled_noise(likelihood)
-    return np.broadcast_to(pooled, (len(weights), len(pooled)))
+        return np.zeros((len(weights), 1, 1, 1))
+    if likelihood.sigma is not None:
+        pooled = pooled_sigma(likelihood)
+        return np.broadcast_to(pooled, (len(weights), 1, 1, len(pooled)))
+    log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
+    return np.asarray(noise_scale(log_noise, jnp.asarray(outputs, log_noise.dtype), likelihood.levels), float)
 
 
-def pooled_noise(likelihood: Likelihood) -> Float[np.ndarray, " out"]:
-    """The rms over trajectories, times and modes of a stored noise."""
+def pooled_sigma(likelihood: Likelihood) -> Float[np.ndarray, " out"]:
+    """The rms of noise that is stored for every trajectory and time."""
+    assert likelihood.sigma is not None
     mode_weights = np.asarray(likelihood.mode_weights, float)[:, None, None, None]
     return np.sqrt((mode_weights * np.asarray(likelihood.sigma, float) ** 2).sum(0).mean((0, 1)))
 
 
 def measurement_noise(problem: Problem) -> Float[np.ndarray, " out"] | None:
     """The standard deviation of a population's measurement noise, in the fit's units; None where it has none."""
-    if not isinstance(problem.target, Population) or not problem.target.has_noise:
+    if not isinstance(problem.target, Population) or not problem.target.has_noise or problem.likelihood is None:
         return None
-    return noise_scales(problem, problem.prior.mean[None])[0]
+    return pooled_sigma(problem.likelihood)
 
 
 def with_noise(
     problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "sample condition time out"]:
     """Samples of new observations: the model's outputs plus noise."""
-    scales = np.asarray(rule.noise_factor) * noise_scales(problem, prediction.weights)
     outputs = rule.scaled(np.asarray(prediction.outputs, float))
-    return rule.unscaled(outputs + scales[:, None, None, :] * rng.standard_normal(outputs.shape))
+    scales = np.asarray(rule.noise_factor) * noise_scales(problem, prediction.weights, outputs)
+    return rule.unscaled(outputs + scales * rng.standard_normal(outputs.shape))
 
 
 def observable(

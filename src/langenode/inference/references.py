@@ -15,6 +15,7 @@ import numpy as np
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood
+from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
 from langenode.inference.point_fit import distinct_cases, fitted_outputs
 from langenode.inference.priors import GaussianPrior
@@ -213,7 +214,11 @@ def _reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.nd
     if likelihood.sigma is not None:
         # Of a mixture, the widest mode: the reference must cover the posterior.
         return np.asarray(likelihood.sigma, float).max(0)
-    residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0)
+    fitted = fitted_outputs(model, data)
+    if likelihood.levels is not None:
+        levels = likelihood.levels
+        return np.asarray(noise_scale(model.log_noise[None], jnp.asarray(fitted)[None], levels)[0], float)
+    residual = np.where(data.mask, data.outputs - fitted, 0.0)
     rms = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
     return np.broadcast_to(np.maximum(rms, 1e-8), data.outputs.shape)
 
@@ -227,9 +232,19 @@ def _noise_information(
     """
     information, log_sigma = np.zeros(partition.dim), np.zeros(partition.dim)
     where = _noise_weights(model, partition)
-    if where is not None:
+    if where is None:
+        return information, log_sigma
+    parts = np.asarray(model.log_noise, float)
+    if parts.ndim == 1:
         information[where] = 2.0 * data.mask.sum((0, 1))
         log_sigma[where] = np.log(sigma[0, 0])
+        return information, log_sigma
+    # Of a constant and a proportional part each has the information of its share in the variance; both stay as fitted.
+    constant = np.where(data.mask, np.exp(2.0 * parts[0]) / sigma**2, 0.0)
+    proportional = np.where(data.mask, 1.0 - constant, 0.0)
+    shares = np.stack([(constant**2).sum((0, 1)), (proportional**2).sum((0, 1))])
+    information[where] = 2.0 * np.ravel(shares)
+    log_sigma[where] = np.ravel(parts)
     return information, log_sigma
 
 

@@ -55,6 +55,7 @@ def generic_model(
     activation: str,
     solver: Heun | Adaptive,
     has_noise: bool,
+    is_proportional: bool = False,
     key: PRNGKeyArray,
 ) -> NeuralODE:
     """Build a model of a kind; `num_known` numbers of the start are known, `num_hidden` components are hidden."""
@@ -76,7 +77,8 @@ def generic_model(
         sizes = (size + num_inputs, *layers, num_outputs)
         observation = OnConcatenation(MLP(sizes, activation, skip=True, key=key_observation))
         start = AffineStart(_small_linear(num_known + num_inputs, num_hidden, key_start), keeps_known=False)
-    log_noise = jnp.log(jnp.full(num_outputs, 0.1)) if has_noise else None
+    shape = (2, num_outputs) if is_proportional else (num_outputs,)
+    log_noise = jnp.log(jnp.full(shape, 0.1)) if has_noise else None
     return NeuralODE(dynamics, observation, num_hidden=size, log_noise=log_noise, start=start, solver=solver)
 
 

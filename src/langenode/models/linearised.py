@@ -23,7 +23,7 @@ class Linearised(eqx.Module):
         return cls(model, model)
 
     @property
-    def log_noise(self) -> Float[Array, " out"] | None:
+    def log_noise(self) -> Float[Array, "*part out"] | None:
         """The noise scale, which is not linearised: it is not part of the outputs."""
         return self.now.log_noise
 

@@ -138,13 +138,14 @@ class NeuralODE(eqx.Module):
     - `observation`: `(hidden, inputs) -> outputs`, or None to observe the hidden state itself.
     - `initial`: the trainable start, shape `(state,)`; if None, the start is the one passed to the call, else zero.
     - `start`: `(known start, first inputs) -> hidden`, for calls whose `initial` is not the hidden state itself.
-    - `log_noise`: log of the noise's standard deviation per output, a weight like any other, where it is inferred.
+    - `log_noise`: log of the noise's standard deviation per output, a weight like any other, where it is inferred; two
+      rows where part of the noise is in proportion to the level.
     """
 
     dynamics: Part | None
     observation: Part | None
     initial: Float[Array, " state"] | None
-    log_noise: Float[Array, " out"] | None
+    log_noise: Float[Array, "*part out"] | None
     start: Part | None
     solver: Heun | Adaptive
     num_hidden: int = eqx.field(static=True)
@@ -156,7 +157,7 @@ class NeuralODE(eqx.Module):
         *,
         num_hidden: int,
         initial: Float[Array, " state"] | None = None,
-        log_noise: Float[Array, " out"] | None = None,
+        log_noise: Float[Array, "*part out"] | None = None,
         start: Part | None = None,
         solver: Heun | Adaptive | None = None,
     ):

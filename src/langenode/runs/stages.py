@@ -213,6 +213,7 @@ class Run:
         point = solve.find_point(self.experiment, self.config, data, reporter=self.reporter)
         self._record(mle=time.perf_counter() - begin)
         header = {"model": point.config.model.model_dump(mode="json"), "chosen": point.name, "tried": point.tried}
+        header["noise"] = point.config.noise.model_dump(mode="json")
         write_bytes(self.folder.mle, container.to_bytes(header, point.model))
         return point
 
@@ -253,6 +254,9 @@ class Run:
             errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
             why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
             made.append({"what": "kind of model", "chosen": point.name, "why": why})
+        if self.config.noise.proportional == "auto" and point.config.noise.proportional is True:
+            why = "the residuals of the fit at maximum likelihood grow with the level"
+            made.append({"what": "noise", "chosen": "a constant and a proportional part", "why": why})
         if self.config.noise.calibrate:
             why = "makes 90 % bands cover 90 % of training and validation readings, per output"
             factors = ", ".join(f"{factor:.3g}" for factor in fit.noise_factor)

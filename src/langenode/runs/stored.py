@@ -42,7 +42,8 @@ def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
     header = headers.read_point_header(path)
     try:
         model = type(config.model).model_validate(header["model"])
-        settled = config.model_copy(update={"model": model})
+        noise = type(config.noise).model_validate(header.get("noise", config.noise.model_dump()))
+        settled = config.model_copy(update={"model": model, "noise": noise})
         structure = build.structure(experiment, settled)
     except pydantic.ValidationError as error:
         raise FitFileError(f"a fit file must make sense; {path}: {what_is_wrong(error)}; fit again") from None
