@@ -8,7 +8,7 @@ judged on 4000 new units:
 
 - `readings`: share of new units' readings inside the 90 % band of observations, over times;
 - `curves`: the same for their noise-free outputs and the band of the model;
-- `W1 / floor`: W1 of the fitted weights to the true distribution, over the median W1 of n true weights (mean over weights);
+- `W1 / floor`: W1 of the fitted weights to the true distribution, over the median W1 of n true weights (their mean);
 - `std`: standard deviation of the fitted weights over the true one (mean over weights);
 - `kept`: share of fits in which every component has at least half of the mass it has among the n units, within four of
   its standard deviations (only where all components have at least two units).

@@ -133,8 +133,8 @@ def _spread(data: Dataset, column: int) -> Spread:
 def _deviations(data: Dataset, column: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return levels, deviations from them, and how many of the deviations count as independent, as a share.
 
-    At times that several trajectories share, within a bin of the time since their start, the level is their median. Where
-    they share none it is the reading expected from its two neighbours.
+    At times that several trajectories share, within a bin of the time since their start, the level is their median.
+    Where they share none it is the reading expected from its two neighbours.
     """
     mask, values = data.mask[..., column], data.outputs[..., column]
     since = data.times - data.times[:, :1]
