@@ -269,6 +269,7 @@ def test_given_noise_has_the_slope_of_the_scale():
     scaling = build.new_scaling(config, data)
     likelihood = build.make_likelihood(config, None, data.scaled(scaling), scaling)
     expected = 0.2 * scaling.slope_at(data.outputs)
+    assert likelihood.sigma is not None
     np.testing.assert_allclose(likelihood.sigma[0], expected, rtol=1e-6)
 
 

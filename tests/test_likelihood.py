@@ -1,5 +1,7 @@
 """Observation noise against SciPy's densities, dense covariances, quadrature, and formulas by hand."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -97,8 +99,9 @@ def test_mixture_with_an_empty_mode_is_the_other_mode(case):
 def test_densities_of_readings_add_up_to_that_of_their_trajectory(case, kind):
     sigma, log_noise = case[-1], np.log([[0.5, 2.0], [0.7, 1.0], [1.5, 0.3]])
     noise = {**kinds(sigma), "inferred": inferred_noise()}[kind]
-    arrays = (*case[:4], log_noise) if kind == "inferred" else case[:4]
-    cells = np.asarray(eqx.filter_jit(lambda *a: noise.reading_log_densities(*a))(*map(np.asarray, arrays)))
+    arrays: Any = (*case[:4], log_noise) if kind == "inferred" else case[:4]
+    evaluated: Any = eqx.filter_jit(lambda *a: noise.reading_log_densities(*a))  # pyright: ignore[reportCallIssue]
+    cells = np.asarray(evaluated(*map(np.asarray, arrays)))
     assert cells.shape == case[0].shape and np.all(cells[:, ~case[2]] == 0.0)
     np.testing.assert_allclose(cells.sum((-2, -1)), evaluate(noise, *arrays), rtol=1e-10)
     # The first reading of a trajectory is given nothing.

@@ -1,6 +1,7 @@
 """Plain predictors against cases with known answers, and the scores that a fit is compared with them by."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,7 +207,7 @@ def test_units_do_not_mix(rng):
     found = []
     for factor in (1.0, 1000.0):
         scale = np.array([1.0, factor])
-        parts = []
+        parts: Any = []
         for data, values in zip((train, test), outputs, strict=True):
             assert data.initial is not None
             start = np.concatenate([data.initial, data.initial**2], axis=1)
@@ -214,8 +215,9 @@ def test_units_do_not_mix(rng):
             names = ("a", "b")
             changed = {"outputs": values * scale, "mask": mask, "initial": start * scale, "output_names": names}
             parts.append(dataclasses.replace(data, **changed))
-        samples = resampled(*parts, 64, rng=np.random.default_rng(1))
-        found.append(skill_of([Fold(*parts, samples)], seed=0))
+        fitted, held_out = parts
+        samples = resampled(fitted, held_out, 64, rng=np.random.default_rng(1))
+        found.append(skill_of([Fold(fitted, held_out, samples)], seed=0))
     for key in ("crps", "ratio", "ratio_se", "width"):
         assert found[0][key] == pytest.approx(found[1][key], rel=1e-6), key
     assert found[0]["crps"] == pytest.approx(np.mean(list(found[0]["crps_by_output"].values())), rel=1e-12)
@@ -226,7 +228,7 @@ def test_the_error_of_a_ratio_is_the_jackknife_s(rng):
     other = other._replace(count=ours.count)
     ratio, error = crps_ratio(ours, other)
     assert ratio == mean_crps(ours) / mean_crps(other)
-    without = []
+    without: Any = []
     for left_out in range(6):
         parts = [Scores(*(np.delete(table, left_out, axis=0) for table in one)) for one in (ours, other)]
         without.append(mean_crps(parts[0]) / mean_crps(parts[1]))

@@ -133,12 +133,11 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
     rng = np.random.default_rng(results.config.seed)
-    distances, sets = [], []
-    for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
-        prediction = predict(results.problem, data, size, results.rule, key=key)
-        sets.append(observable(results.problem, prediction, results.rule, rng=rng))
-        distances.append(metrics.w1(sets[-1], replicates.outputs, mask_b=replicates.mask))
-    threshold = perfect.w1_threshold(results, prediction, np.concatenate(sets), data)
+    draws = jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws)
+    predictions = [predict(results.problem, data, size, results.rule, key=key) for key in draws]
+    sets = [observable(results.problem, prediction, results.rule, rng=rng) for prediction in predictions]
+    distances = [metrics.w1(samples, replicates.outputs, mask_b=replicates.mask) for samples in sets]
+    threshold = perfect.w1_threshold(results, predictions[-1], np.concatenate(sets), data)
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
     floor = floors.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)

@@ -188,12 +188,13 @@ def _fitted_process(features: np.ndarray, values: np.ndarray) -> Any:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    lengths = np.ones(features.shape[1])
+    lengths: Any = np.ones(features.shape[1])
+    as_it_is: Any = None
     kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(lengths, (0.1, 100.0)) + WhiteKernel(0.1, (1e-6, 2.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of lengths at their bounds: features without effect
         chosen = GaussianProcessRegressor(kernel).fit(features[:MOST_CHOOSING], values[:MOST_CHOOSING]).kernel_
-        return GaussianProcessRegressor(chosen, optimizer=None, alpha=1e-8).fit(features, values)
+        return GaussianProcessRegressor(chosen, optimizer=as_it_is, alpha=1e-8).fit(features, values)
 
 
 # Starts and clocks

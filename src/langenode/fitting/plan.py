@@ -127,7 +127,7 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
 
 def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """As for our own models, but all weights vary by default, and noise is inferred where the model has a place."""
-    below = own.defaults(method, target, asked) | {"stochastic": "all"}
+    below: dict[str, Any] = own.defaults(method, target, asked) | {"stochastic": "all"}
     if "noise" in below:  # a model of the user's has the place for noise that it has
         below["noise"] = {key: value for key, value in below["noise"].items() if key != "proportional"}
     if getattr(model, "log_noise", None) is None:

@@ -100,7 +100,7 @@ def principal_maps(
     if not present.any():
         return np.zeros((1, 1, rows.shape[1]))
     inside = np.ix_(present, seen)
-    inner = _maps_of_present(rows[inside], mask[inside], components.at(seen), num_sweeps)
+    inner = _maps_of_present(rows[inside], mask[inside], components.at(np.asarray(seen)), num_sweeps)
     size = inner.shape[1]
     if inner.shape[0] == 1:
         maps = np.zeros((1, size, rows.shape[1]))

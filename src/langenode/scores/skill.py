@@ -21,7 +21,7 @@ class Scores(NamedTuple):
     crps: Float[np.ndarray, "traj out"]
     inside: Float[np.ndarray, "traj out"]  # number of readings inside the band
     width: Float[np.ndarray, "traj out"]
-    count: Float[np.ndarray, "traj out"]  # number of readings
+    count: Float[np.ndarray, "traj out"]  # number of readings  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def scores_by_trajectory(

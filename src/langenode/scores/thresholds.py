@@ -5,7 +5,7 @@ same number is computed again. What the data show is then one more draw of the s
 threshold is a high rank among them. NumPy in, NumPy out, as in `metrics`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -222,9 +222,9 @@ def _binomial_limits(num: float, narrow: float, wide: float) -> tuple[float, flo
     def below(k: float) -> float:
         return 1.0 if k >= num else float(betainc(num - k, k + 1.0, 1.0 - NOMINAL))
 
-    low = 0.0 if below(0.0) >= narrow else brentq(lambda k: below(k) - narrow, 0.0, num)
+    low: Any = 0.0 if below(0.0) >= narrow else brentq(lambda k: below(k) - narrow, 0.0, num)
     # More than n of n cannot be: if even P(X >= n) is above the rate, every reading may be inside.
-    high = num if NOMINAL**num >= wide else brentq(lambda k: 1.0 - below(k - 1.0) - wide, 1.0, num)
+    high: Any = num if NOMINAL**num >= wide else brentq(lambda k: 1.0 - below(k - 1.0) - wide, 1.0, num)
     return float(low) / num, float(high) / num
 
 

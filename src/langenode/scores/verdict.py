@@ -68,7 +68,7 @@ def _skill(metrics: Mapping[str, Any]) -> Check | None:
     if found is None or found.get("ratio") is None:
         says = "Whether the fit beats plain predictors is unknown: there are no training data to make them from."
         return Check(name, "unknown", wanted, None, says)
-    ratio, error, plain = found["ratio"], found["ratio_se"], PLAIN.get(found["best"], found["best"])
+    ratio, error, plain = found["ratio"], found["ratio_se"], PLAIN.get(found["best"]) or str(found["best"])
     if error is None:
         says = f"On a single held-out trajectory the CRPS of the fit is {ratio:.3g} times that of the best plain "
         says += f"predictor, {plain}: that does not show which is better."
