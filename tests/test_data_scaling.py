@@ -109,7 +109,7 @@ def test_scaling_refuses():
     refused("must be a vector of finite numbers", Scaling.from_dict, plain | {"output_shift": [np.nan, 1.0]})
     refused("one shift and one scale", Scaling.from_dict, plain | {"output_shift": [1.0]})
     refused("must be one number", Scaling.from_dict, plain | {"time_scale": [1.0]})
-    one = dict.fromkeys(("output_shift", "output_knee", "output_positive"), [0.0]) | {"output_scale": [1.0]}
+    one = {"output_shift": [0.0], "output_scale": [1.0], "output_knee": [0.0], "output_positive": [0.0]}
     narrow = Scaling.from_dict(plain | one)
     refused("1 for 2 columns of output", data.scaled, narrow)
     refused("no trajectory", Scaling.standardise, data.select([]), initial_like_outputs=False)
