@@ -30,7 +30,8 @@ _LEAST_NEGATIVE = 3.0
 _LEAST_NEGATIVE_BY_NAME = 0.3
 # Positive readings that span this ratio need less evidence.
 _LARGE_RATIO, _LEAST_GAIN_OF_WIDE = 100.0, 3.8
-_FEWEST, _BINS, _FEWEST_IN_BIN = 12, 12, 3
+_FEWEST, _BINS, _FEWEST_IN_BIN, _FEWEST_FOR_SLOPE = 12, 12, 3, 5
+_MOST_PAIRED = 200
 
 
 class Level(NamedTuple):
@@ -133,30 +134,48 @@ def _spread(data: Dataset, column: int) -> Spread:
 def _deviations(data: Dataset, column: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Return levels, deviations from them, and how many of the deviations count as independent, as a share.
 
-    At times that several trajectories share, within a bin of the time since their start, the level is their median.
-    Where they share none it is the reading expected from its two neighbours.
+    Readings within a bin of the time since the start, one per trajectory, deviate from what they have in common: their
+    median, and what follows from the trajectory's first reading, which a model starts from. Where trajectories share no
+    times a reading deviates from the one expected from its two neighbours.
     """
-    mask, values = data.mask[..., column], data.outputs[..., column]
-    since = data.times - data.times[:, :1]
-    row, _ = np.nonzero(mask)
-    times, seen = since[mask], values[mask]
-    edges = np.unique(np.quantile(times, np.linspace(0, 1, _BINS + 1)))
-    bins = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, max(len(edges) - 2, 0))
-    cells = bins * data.num_trajectories + row
-    # One value per trajectory and bin.
-    found, which = np.unique(cells, return_inverse=True)
-    means = np.bincount(which, weights=seen) / np.bincount(which)
-    of_bin = found // data.num_trajectories
-    count = np.bincount(of_bin, minlength=len(edges))
-    # The median: one wild reading would move the mean.
-    level = np.array([np.median(means[of_bin == b]) if count[b] else 0.0 for b in range(len(edges))])
-    is_shared = count[of_bin] >= _FEWEST_IN_BIN
-    if is_shared.sum() >= _FEWEST:
-        inflation = np.sqrt(count / np.maximum(count - 1, 1))[of_bin]
-        per_trajectory = max(is_shared.sum() / data.num_trajectories, 1.0)
-        share = min(1.0, _INDEPENDENT / per_trajectory)
-        return level[of_bin][is_shared], ((means - level[of_bin]) * inflation)[is_shared], share
-    return _local_deviations(data, column)
+    mask, values = data.mask[..., column].copy(), data.outputs[..., column]
+    rows, first = np.arange(len(values)), mask.argmax(axis=1)
+    starts = values[rows, first]
+    mask[rows, first] = False
+    if not mask.any():
+        return np.zeros(0), np.zeros(0), 1.0
+    since, row = data.times - data.times[:, :1], np.nonzero(mask)[0]
+    edges = np.unique(np.quantile(since[mask], np.linspace(0, 1, _BINS + 1)))
+    bins = np.clip(np.searchsorted(edges, since[mask], side="right") - 1, 0, max(len(edges) - 2, 0))
+    cells, which = np.unique(bins * data.num_trajectories + row, return_inverse=True)
+    means = np.bincount(which, weights=values[mask]) / np.bincount(which)
+    levels, deviations = [np.zeros(0)], [np.zeros(0)]
+    for number in np.unique(cells // data.num_trajectories):
+        here = cells // data.num_trajectories == number
+        if here.sum() >= _FEWEST_IN_BIN:
+            level, deviation = _within_bin(means[here], starts[cells[here] % data.num_trajectories])
+            levels.append(level)
+            deviations.append(deviation)
+    if sum(map(len, levels)) < _FEWEST:
+        return _local_deviations(data, column)
+    level, deviation = np.concatenate(levels), np.concatenate(deviations)
+    return level, deviation, min(1.0, _INDEPENDENT * data.num_trajectories / len(level))
+
+
+def _within_bin(values: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the levels that are expected of trajectories with these starts, and the deviations from them.
+
+    Medians, of readings and of slopes between pairs of them (Theil and Sen), are not moved by one wild reading.
+    """
+    some = slice(_MOST_PAIRED)
+    run, rise = (np.subtract.outer(part[some], part[some]) for part in (starts, values))
+    is_pair = run != 0
+    has_slope = len(values) >= _FEWEST_FOR_SLOPE and is_pair.sum() >= 2 * len(values[some])
+    slope = float(np.median(rise[is_pair] / run[is_pair])) if has_slope else 0.0
+    rest = values - slope * starts
+    expected = np.median(rest) + slope * starts
+    lost = 2 if has_slope else 1
+    return expected, (values - expected) * np.sqrt(len(values) / (len(values) - lost))
 
 
 def _local_deviations(data: Dataset, column: int) -> tuple[np.ndarray, np.ndarray, float]:

@@ -62,7 +62,7 @@ _POSITIVE = frozenset(
 )
 _SIGNED = frozenset(
     _words("""
-    x y z v temp temperature temperatur voltage current spannung strom position displacement velocity speed angle
+    x y z v t temp temperature temperatur voltage current spannung strom position displacement velocity speed angle
     deflection strain stress signal phase difference delta error change log
 """)
 )
