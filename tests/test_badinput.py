@@ -122,7 +122,7 @@ def _fit_bytes(config):
     names = {"input_names": ("force",), "output_names": ("x", "v")}
     data = own.prepare(Dataset.from_arrays(times, outputs, inputs=outputs[..., :1], **names), config)
     prepared = build.prepare(config, data, None)
-    problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared)
+    problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared).problem
     columns = {"trajectory": "run", "time": "t", "inputs": ["force"], "outputs": ["x", "v"], "initial": []}
     header = {"scaling": prepared.scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
     header |= {"training": {}, "diagnostics": {}} | {key: list(value) for key, value in names.items()}

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from commands import compiled_once, done, options
@@ -34,8 +35,7 @@ def test_the_papers_drift_has_the_papers_counts(way, dim, trained):
     model = build.untrained(hyperelastic.EXPERIMENT, config)
     partition = Partition.of(model, stochastic)
     weights = partition.flatten(model)
-    prior = build.make_prior(config, weights)
-    ingredients = Ingredients(Reference(prior.mean, prior.scale), weights, KEY)
+    ingredients = Ingredients(Reference(weights, jnp.full_like(weights, config.prior.scale)), weights, KEY)
     posterior: Any = methods.find_trained("paper").make(ingredients, config.options)
     assert partition.dim == dim and num_parameters(model) == 28
     others = 28 - dim if rest == "refit" else 0

@@ -34,7 +34,8 @@ def fitted(*layers) -> Any:
     dtype = jnp.dtype(config.precision)
     model = cast(EXPERIMENT.build_model(config, keys.model), dtype)
     model = fit_mle(model, splits.train, num_adam=200, num_lbfgs=30, learning_rate=0.3).model
-    problem = build.assemble(config, model, splits.train, Scaling.identity(splits.train))
+    prepared = build.Prepared(splits.train, None, Scaling.identity(splits.train))
+    problem = build.assemble(config, model, prepared).problem
     data = objective(problem, splits.train, dtype, explained=config.population.explained)
     return train(problem, data, build.train_settings(config), key=keys.training).problem, data, splits, keys
 

@@ -35,8 +35,7 @@ def test_the_papers_law_and_drift_have_the_papers_counts():
     model = build.untrained(viscoelastic.EXPERIMENT, config)
     partition = Partition.of(model, config.stochastic)
     weights = partition.flatten(model)
-    prior = build.make_prior(config, weights)
-    ingredients = Ingredients(Reference(prior.mean, prior.scale), weights, KEY)
+    ingredients = Ingredients(Reference(weights, jnp.full_like(weights, config.prior.scale)), weights, KEY)
     posterior: Any = methods.find_trained("paper").make(ingredients, config.options)
     assert (num_parameters(model), partition.dim, num_parameters(posterior.control)) == (1207, 119, 42840)
     assert config.rest == "refit" and config.target == "tempered"

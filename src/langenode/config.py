@@ -92,12 +92,16 @@ class ModelConfig(Section):
 
 
 class PriorConfig(Section):
-    """The normal prior of the stochastic weights."""
+    """The normal prior of the stochastic weights; leaves are named as in `fit.problem.partition.leaf_names`."""
 
     mean: Literal["zero", "mle"] = "mle"
     """centre of the prior: zero, or the maximum-likelihood weights"""
-    scale: Positive = 1.0
-    """standard deviation of the prior"""
+    scale: Positive | Literal["automatic"] = 1.0
+    """standard deviation of the prior; automatic takes it from the model and the data, for weights with units"""
+    means: dict[str, float | tuple[float, ...]] = {}
+    """centre of the prior for single leaves, by name: one number, or one per weight of the leaf"""
+    scales: dict[str, Positive | tuple[Positive, ...]] = {}
+    """standard deviation of the prior for single leaves, by name"""
 
 
 class NoiseConfig(Section):
@@ -168,6 +172,8 @@ class MLEConfig(Section):
     """of Adam, decaying by a cosine"""
     penalty: Annotated[float, Field(ge=0)] = 0.0
     """weight of the squared weights in the loss"""
+    units: Literal["one", "automatic"] = "one"
+    """units of the weights in the search and in the penalty: as they are, or by their effect on the outputs"""
 
 
 class TrainingConfig(Section):

@@ -15,9 +15,10 @@ from langenode.data import Dataset, Scaling, estimate_noise, knees, refine
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
+from langenode.fitting.priors import make_prior
 from langenode.inference import targets
 from langenode.inference.algorithm1 import Objective
-from langenode.inference.calibration import noise_factor
+from langenode.inference.calibration import Calibration, Errors, calibrate, prediction_errors
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.inference.noise import Levels, noise_parts
 from langenode.inference.objectives import objective
@@ -29,6 +30,7 @@ from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
 from langenode.inference.targets import Target
 from langenode.inference.training import TrainSettings
+from langenode.inference.weight_scales import search_units
 from langenode.posteriors import AbstractPosterior, Empirical, Reference, cast, point
 
 
@@ -51,6 +53,13 @@ class Streams(NamedTuple):
         return cls(*(jax.random.fold_in(key, number) for number in range(len(cls._fields))))
 
 
+class Assembled(NamedTuple):
+    """A problem before anything is trained or drawn, and the names of weights that the data do not determine."""
+
+    problem: Problem
+    unidentified: tuple[str, ...]
+
+
 class Prepared(NamedTuple):
     """Data as training sees them: dimensionless, on a grid that the integrator can follow; and the units they had."""
 
@@ -60,12 +69,16 @@ class Prepared(NamedTuple):
 
 
 class PointChoice(NamedTuple):
-    """The candidate that was kept, its model at maximum likelihood, and all that were tried with their errors."""
+    """The candidate that was kept, its model at maximum likelihood, and all that were tried with their errors.
+
+    `start` is its model before.
+    """
 
     name: str
     config: Any
     model: Any
     tried: list[dict[str, Any]]
+    start: Any = None
 
 
 # A later, less plain candidate must lower the validation error by this much to be kept.
@@ -151,11 +164,12 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared) -> Poin
     tried, best = [], np.inf
     judged = data.train if data.validation is None else data.validation
     for name, candidate in experiment.candidates(config).items():
-        model = fit_point(candidate, untrained(experiment, candidate), data.train)
+        start = untrained(experiment, candidate)
+        model = fit_point(candidate, start, data.train)
         error = rms_error(model, judged)
         tried.append({"name": name, "error": error})
         if kept is None or error < WORTHWHILE * best:
-            kept, best = PointChoice(name, candidate, model, tried), error
+            kept, best = PointChoice(name, candidate, model, tried, start), error
         if best < replicates_mean(judged).standard_error:
             break
     assert kept is not None
@@ -165,6 +179,7 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared) -> Poin
 def fit_point(config: Config, model: Any, train: Dataset) -> Any:
     """The model at its maximum likelihood."""
     options = config.mle
+    units = search_units(model, train) if options.units == "automatic" else None
     return fit_mle(
         model,
         train,
@@ -172,6 +187,7 @@ def fit_point(config: Config, model: Any, train: Dataset) -> Any:
         num_lbfgs=options.num_lbfgs,
         learning_rate=options.learning_rate,
         penalty=options.penalty,
+        units=units,
     ).model
 
 
@@ -198,28 +214,37 @@ def _can_validate(problem: Problem) -> bool:
     return problem.likelihood is not None and problem.likelihood.sigma is None
 
 
-def calibrated_noise_factor(config: Config, problem: Problem, data: Prepared) -> np.ndarray:
-    """Per-output factor on the predictive noise; 1 unless `noise.calibrate` asks for it."""
-    if not config.noise.calibrate or config.target != "posterior" or data.validation is None:
-        return np.ones(data.train.num_outputs)
-    return noise_factor(
-        problem,
-        data.train,
-        data.validation,
-        config.predict.num_samples,
-        starts_at_reading=_starts_at_reading(config),
-        key=Streams.of(config.seed).evaluation,
-    )
+def calibrated(config: Config, problem: Problem, data: Prepared) -> Calibration | None:
+    """By how much predictions' noise must change, by training and validation data; None where that is not asked.
+
+    Training trajectories are among them because validation trajectories are few, and chance would decide.
+    """
+    if not wants_calibration(config) or data.validation is None:
+        return None
+    parts = [part for part in (data.train, data.validation) if part is not None]
+
+    def errors_at(factor: np.ndarray) -> list[Errors]:
+        rule = Rule(noise_factor=factor, starts_at_reading=starts_at_reading(config))
+        num, key = config.predict.num_samples, Streams.of(config.seed).evaluation
+        return [prediction_errors(problem, part, num, rule, key=key) for part in parts]
+
+    num_outputs = data.train.num_outputs
+    return calibrate(errors_at, num_outputs, starts_at_reading=starts_at_reading(config))[0]
 
 
-def _starts_at_reading(config: Config) -> bool:
+def wants_calibration(config: Config) -> bool:
+    """Whether the noise of predictions is to be calibrated: only a posterior's has noise of its own."""
+    return config.noise.calibrate and config.target == "posterior"
+
+
+def starts_at_reading(config: Config) -> bool:
     """Replicas of a population start where members were read to start, so the noise is in there already."""
     return config.noise.in_start and config.target == "posterior"
 
 
 def prediction_rule(config: Config, scaling: Scaling, noise_factor: np.ndarray) -> Rule:
     """How a fit predicts."""
-    return Rule(scaling, config.model.largest_step, noise_factor, _starts_at_reading(config))
+    return Rule(scaling, config.model.largest_step, noise_factor, starts_at_reading(config))
 
 
 def make_target(config: Config, data: Dataset) -> Target:
@@ -298,12 +323,6 @@ def settle_noise(point: PointChoice, data: Prepared) -> PointChoice:
     return point._replace(config=config, model=model)
 
 
-def make_prior(config: Config, mle_weights: jax.Array) -> GaussianPrior:
-    """The prior of the stochastic weights."""
-    mean = mle_weights if config.prior.mean == "mle" else jnp.zeros_like(mle_weights)
-    return GaussianPrior(mean, jnp.full_like(mle_weights, config.prior.scale))
-
-
 def make_reference(
     method: Trained,
     model: Any,
@@ -328,22 +347,30 @@ def _is_joint(data: Dataset) -> bool:
 
 
 def assemble(
-    config: Config, model: Any, data: Prepared, *, where: Where | None = None, with_posterior: bool = True
-) -> Problem:
+    config: Config,
+    model: Any,
+    data: Prepared,
+    *,
+    start: Any = None,
+    where: Where | None = None,
+    with_posterior: bool = True,
+) -> Assembled:
     """The whole problem, from a model at its maximum likelihood; nothing is trained or drawn yet.
 
-    `where` chooses the stochastic weights in place of the configuration, by a function of the model. Without a
-    posterior of the method's there is a place for draws.
+    `start` is the model before, whose weights tell their magnitudes to an automatic prior. `where` chooses the
+    stochastic weights in place of the configuration, by a function of the model. Without a posterior of the method's
+    there is a place for draws.
     """
     partition = Partition.of(model, config.stochastic if where is None else where)
     weights = partition.flatten(model)
-    prior = make_prior(config, weights)
     likelihood = make_likelihood(config, model, data.train, data.scaling)
+    stated = make_prior(config, model if start is None else start, model, partition, likelihood, data.train)
     target = make_target(config, data.train)
     posterior: AbstractPosterior = Empirical(weights[None])
     if with_posterior:
-        posterior = make_posterior(config, model, partition, prior, likelihood, target, data.train)
-    return Problem(model, partition, prior, likelihood, target, posterior)
+        posterior = make_posterior(config, model, partition, stated.prior, likelihood, target, data.train)
+    problem = Problem(model, partition, stated.prior, likelihood, target, posterior)
+    return Assembled(problem, stated.unidentified)
 
 
 def make_posterior(

@@ -33,8 +33,10 @@ def evaluate(
     found = common_metrics(results, Streams.of(results.config.seed))
     if training:
         found["training"] = training_state(results.history, training)
-    if diagnostics:
-        found["posterior"] = dict(diagnostics)
+    apart = {key: value for key, value in diagnostics.items() if key in ("mle", "calibration")}
+    if of_samples := {key: value for key, value in diagnostics.items() if key not in apart}:
+        found["posterior"] = of_samples
+    found |= apart
     if experiment.has_exact_posterior(results.config) and results.splits.train.num_trajectories:
         found |= _exact_posterior(results)
     if experiment.name == own.NAME:
@@ -219,7 +221,7 @@ def _exact_posterior(results: Results) -> dict[str, Any]:
     train = build.scaled(config, scaling, results.splits.train)
     data = build.Prepared(train, None, scaling)
     try:
-        found = exact_posterior(build.assemble(config, results.mle, data, with_posterior=False), train)
+        found = exact_posterior(build.assemble(config, results.mle, data, with_posterior=False).problem, train)
     except QuadratureError as error:
         warnings.warn(f"no exact posterior: {error}", stacklevel=2)
         return {}

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from langenode.config import Config, ConfigError, merge
+from langenode.config import Config, ConfigError, merge_all
 from langenode.data import Columns, Dataset
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.own import OwnConfig
@@ -15,6 +15,7 @@ from langenode.fitting import build, fit_file, headers, plan, solve
 from langenode.fitting.build import PointChoice, Prepared
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import USER_MODEL, Fit
+from langenode.fitting.priors import PriorArgument, prior_layer
 from langenode.fitting.progress import Reporter
 from langenode.inference.partition import Where
 from langenode.posteriors import cast
@@ -30,6 +31,7 @@ def fit(
     target: str | None = None,
     stochastic: Where | None = None,
     rest: str | None = None,
+    prior: PriorArgument = None,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     progress: bool = True,
@@ -44,6 +46,10 @@ def fit(
       with a right-hand side in plain JAX), in the data's own units; or None for a generic neural ODE.
     - `method`, `target`, `stochastic`, `rest`: the four questions of the README; None leaves them to the data.
       `stochastic` may be a function of the model that returns the parts to vary, e.g. `lambda m: m.dynamics`.
+    - `prior`: the standard deviation of the weights' normal prior, or a mapping from names of leaves (those of
+      `fit.problem.partition.leaf_names`) to a standard deviation or to `(mean, standard deviation)`, e.g.
+      `{"rate": (0.5, 0.2)}`. Without a mean the prior is centred at the point estimate. Other leaves of your model have
+      a weakly informative prior scaled from the model and the data (docs/guide/own-data.md, "The prior").
     - `options`: further sections of a configuration, e.g. `{"training": {"num_updates": 500}}`; see
       docs/reference/configuration.md.
     - `progress`: show what is being done, on standard error.
@@ -53,14 +59,17 @@ def fit(
     where = stochastic if callable(stochastic) else None
     named = {"method": method, "target": target, "rest": rest, "seed": seed}
     named["stochastic"] = stochastic if where is None else "function"
-    asked = merge(dict(options or {}), {key: value for key, value in named.items() if value is not None})
+    given = {key: value for key, value in named.items() if value is not None}
+    asked = merge_all([options or {}, prior_layer(prior), given])
     experiment, config = plan.plan_data(data, asked) if model is None else plan.plan_model(model, data, asked, where)
     held_out = None if validation is None else plan.as_fitted(validation, config)
     prepared = build.prepare(config, plan.as_fitted(data, config), held_out)
     reporter = Reporter(quiet=not progress)
     point = solve.find_point(experiment, config, prepared, reporter=reporter)
     path = None if checkpoint is None else Path(checkpoint)
-    solved = solve.solve(point.config, point.model, prepared, where=where, reporter=reporter, checkpoint=path)
+    solved = solve.solve(
+        point.config, point.model, prepared, start=point.start, where=where, reporter=reporter, checkpoint=path
+    )
     if path is not None:
         path.unlink(missing_ok=True)
     return fit_of(solved, point, prepared, train=data, validation=validation)

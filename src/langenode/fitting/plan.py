@@ -26,7 +26,8 @@ from langenode.experiments import choices, own
 from langenode.experiments.base import Experiment, Splits, as_configured
 from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
-from langenode.inference.partition import Where
+from langenode.fitting.priors import check_leaves
+from langenode.inference.partition import Partition, Where
 
 # Parts that several columns can play.
 SEVERAL = ("inputs", "outputs", "initial")
@@ -122,12 +123,17 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
             "inferred noise is a weight of the model; yours has no log_noise; give it one, e.g. NeuralODE(..., "
             "log_noise=jnp.zeros(num_outputs)), or set noise.kind='given' with noise.sigma"
         )
+    check_leaves(config, Partition.of(model, config.stochastic if where is None else where))
     return experiment, config
 
 
 def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """As for our own models, but all weights vary by default, and noise is inferred where the model has a place."""
-    below: dict[str, Any] = own.defaults(method, target, asked) | {"stochastic": "all"}
+    """As for our own models, but all weights vary by default, and noise is inferred where the model has a place.
+
+    The weights have units of their own, so there is no penalty on them, and search and prior have their scales.
+    """
+    scales = {"mle": {"penalty": 0.0, "units": "automatic"}, "prior": {"scale": "automatic"}}
+    below = merge(own.defaults(method, target, asked), {"stochastic": "all", **scales})
     if "noise" in below:  # a model of the user's has the place for noise that it has
         below["noise"] = {key: value for key, value in below["noise"].items() if key != "proportional"}
     if getattr(model, "log_noise", None) is None:

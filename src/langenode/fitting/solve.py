@@ -24,7 +24,9 @@ from langenode.data import Dataset
 from langenode.experiments.base import Experiment
 from langenode.fitting import build, methods
 from langenode.fitting.build import PointChoice, Prepared, Streams
+from langenode.fitting.priors import penalty_diagnostics, prior_diagnostics
 from langenode.fitting.progress import QUIET, Reporter
+from langenode.inference.calibration import Calibration
 from langenode.inference.density import whiten
 from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
@@ -70,6 +72,7 @@ def solve(
     model: Any,
     data: Prepared,
     *,
+    start: Any = None,
     where: Where | None = None,
     reporter: Reporter = QUIET,
     checkpoint: Path | None = None,
@@ -78,21 +81,48 @@ def solve(
 ) -> Solved:
     """Train or draw what the configuration asks for, starting from a model at its maximum likelihood.
 
-    A companion, which a figure compares with, is fitted without warnings, diagnostics and calibration.
+    `start` is the model before that. A companion, which a figure compares with, is fitted without warnings,
+    diagnostics and calibration.
     """
-    problem = build.assemble(config, model, data, where=where)
+    problem, unidentified = build.assemble(config, model, data, start=start, where=where)
     if not is_companion:
         build.warn_of_scales(config, problem.target, data.train)
     if config.is_drawn:
         found = _draw(config, problem, data, reporter)
     else:
         found = _train(config, problem, data, reporter, checkpoint, on_block)
+    found = found._replace(noise_factor=np.ones(data.train.num_outputs))
     if is_companion:
-        return found._replace(noise_factor=np.ones(data.train.num_outputs))
+        return found
+    found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
+    return with_calibration(found, build.calibrated(config, found.problem, data))
+
+
+def with_calibration(solved: Solved, calibration: Calibration | None) -> Solved:
+    """What was solved, with its noise calibrated."""
+    if calibration is None:
+        return solved
+    record = {"num_independent": calibration.num_independent.tolist()}
+    return solved._replace(noise_factor=calibration.factor, diagnostics={**solved.diagnostics, "calibration": record})
+
+
+def _diagnostics(
+    config: Any, start: Any, problem: Problem, unidentified: tuple[str, ...], found: Solved, train: Dataset
+) -> dict[str, Any]:
+    """How good the samples are, what they owe to the prior, and the point estimate to its penalty."""
+    num, key = config.predict.num_weights, Streams.of(config.seed).evaluation
+    record = dict(found.diagnostics)
     if not config.is_drawn and config.target != "population":
-        num, key = config.predict.num_weights, Streams.of(config.seed).evaluation
-        found = found._replace(diagnostics=importance_diagnostics(found.problem, data.train, num, key=key))
-    return found._replace(noise_factor=build.calibrated_noise_factor(config, found.problem, data))
+        record = importance_diagnostics(found.problem, train, num, key=key)
+    if unidentified:
+        warnings.warn(
+            f"data must determine a weight for its prior not to matter; they do not determine {', '.join(unidentified)}"
+            "; give a prior=, or leave such weights out of stochastic=",
+            stacklevel=4,
+        )
+    record |= prior_diagnostics(config, found.problem, unidentified, key=key)
+    penalty = penalty_diagnostics(config, start, problem, train)
+    return record | ({"mle": penalty} if penalty else {})
 
 
 # Training

@@ -1,6 +1,11 @@
-"""How much the noise of predictions must change for 90 % bands to hold 90 % of new trajectories' readings."""
+"""How much the noise of predictions must change for 90 % bands to hold 90 % of new trajectories' readings.
 
-from collections.abc import Sequence
+Errors of one trajectory may be independent of each other, or all but one number: a start that was read with noise, a
+rate that differs between trajectories. So the first thing that is estimated is how many independent errors there are.
+With few, a band takes Student's quantile times the errors' rms; with many, their empirical quantile.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +15,15 @@ from langenode.data import Dataset
 from langenode.inference.predictions import Rule, noise_scales, predict
 from langenode.inference.problem import Problem
 
+LEVEL = 0.9
 # Of the absolute value of a standard normal number.
 NORMAL_QUANTILE_90 = 1.6448536269514722
 # A factor outside means another model, not another noise.
 LIMITS = (0.1, 3.0)
 # The noise of starts is carried along by the process, not always in proportion: the factor is found again with it.
 NUM_ROUNDS = 3
+# Below the first number of independent errors Student's quantile is taken, above the second the empirical one.
+FEW, MANY = 10.0, 30.0
 
 
 class Errors(NamedTuple):
@@ -30,32 +38,30 @@ class Errors(NamedTuple):
         return self.error / np.sqrt(self.from_weights + factor**2 * self.from_noise)
 
 
-def noise_factor(
-    problem: Problem,
-    train: Dataset,
-    validation: Dataset,
-    num_samples: int,
-    *,
-    starts_at_reading: bool = False,
-    key: PRNGKeyArray,
-) -> Float[np.ndarray, " out"]:
-    """One factor per output on the noise that was inferred; both data sets are scaled, on the integrator's grid.
+class Calibration(NamedTuple):
+    """One factor per output on the noise that was inferred, and how many independent errors it was found from."""
 
-    Residuals are no Gaussian noise where trajectories differ from each other or the error of a start is carried along,
-    so the factor is set by the 90 % quantile of the standardised errors of all trajectories. Training trajectories are
-    among them because validation trajectories are few, and chance would decide. For a new trajectory to fall inside as
-    often as one of n, the level is (n + 1) / n times 90 %.
+    factor: Float[np.ndarray, " out"]
+    num_independent: Float[np.ndarray, " out"]
+
+
+def calibrate(
+    errors_at: Callable[[Float[np.ndarray, " out"]], Sequence[Errors]], num_outputs: int, *, starts_at_reading: bool
+) -> tuple[Calibration, Sequence[Errors]]:
+    """The calibration by errors that `errors_at` gives for a noise factor, and the errors it was made from.
+
+    Only where predictions start at a reading do they depend on the factor.
     """
-    factor = np.ones(train.num_outputs)
+    found = Calibration(np.ones(num_outputs), np.zeros(num_outputs))
+    parts: Sequence[Errors] = ()
     for _ in range(NUM_ROUNDS if starts_at_reading else 1):
-        rule = Rule(noise_factor=factor, starts_at_reading=starts_at_reading)
-        parts = [_errors(problem, data, num_samples, rule, key) for data in (train, validation)]
-        factor = _tail_factor(parts)
-    return factor
+        parts = errors_at(found.factor)
+        found = calibration_of(parts)
+    return found, parts
 
 
-def _errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, key: PRNGKeyArray) -> Errors:
-    """One row per trajectory that has readings."""
+def prediction_errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, *, key: PRNGKeyArray) -> Errors:
+    """One row per trajectory that has readings; data are scaled, on the integrator's grid."""
     known = predict(problem, data, num_samples, key=key)
     outputs = np.asarray(known.outputs, float)
     noise = np.broadcast_to((noise_scales(problem, known.weights, outputs) ** 2).mean(0), outputs.shape[1:])
@@ -72,14 +78,76 @@ def _errors(problem: Problem, data: Dataset, num_samples: int, rule: Rule, key: 
     return Errors(error, variance[condition], noise[condition])
 
 
-def _tail_factor(parts: Sequence[Errors]) -> Float[np.ndarray, " out"]:
-    """The factor with which 90 % of the errors lie within 1.645 standard deviations, by bisection."""
-    num = sum(len(part.error) for part in parts)
-    level = min(0.9 * (num + 1) / num, 1.0)
-    low, high = (np.full(parts[0].error.shape[-1], limit) for limit in LIMITS)
+def calibration_of(parts: Sequence[Errors]) -> Calibration:
+    """The factor with which the band that the errors ask for is the predicted one, by bisection, for each output."""
+    num_outputs = parts[0].error.shape[-1]
+    plain = [part.standardised(np.ones(num_outputs)) for part in parts]
+    counts = np.array([num_independent([cells[..., k] for cells in plain]) for k in range(num_outputs)])
+    low, high = (np.full(num_outputs, limit) for limit in LIMITS)
     for _ in range(30):
         middle = np.sqrt(low * high)
-        cells = [part.standardised(middle).reshape(-1, len(middle)) for part in parts]
-        is_narrow = np.nanquantile(np.abs(np.concatenate(cells)), level, axis=0) > NORMAL_QUANTILE_90
+        cells = np.concatenate([part.standardised(middle).reshape(-1, num_outputs) for part in parts])
+        widths = [band_factor(cells[:, k], counts[k]) for k in range(num_outputs)]
+        is_narrow = np.array(widths) > 1.0
         low, high = np.where(is_narrow, middle, low), np.where(is_narrow, high, middle)
-    return np.sqrt(low * high)
+    return Calibration(np.sqrt(low * high), counts)
+
+
+def band_factor(cells: Float[np.ndarray, " cells"], num: float) -> float:
+    """Half the width of a band that holds 90 % of new errors, over that of standard normal errors.
+
+    For normal errors it is `t(0.95; num) rms`, exactly so where the errors are independent or equal within
+    trajectories. For any errors it is their quantile at the level at which a new one falls inside with 90 %. Between
+    `FEW` and `MANY` independent errors it changes over from one to the other.
+    """
+    from scipy.special import stdtrit
+
+    cells = cells[np.isfinite(cells)]
+    if not len(cells):
+        return 1.0
+    student = stdtrit(num, 0.5 + 0.5 * LEVEL) * np.sqrt(np.mean(cells**2))
+    share = float(np.clip((num - FEW) / (MANY - FEW), 0.0, 1.0))
+    if share == 0.0:
+        return float(student / NORMAL_QUANTILE_90)
+    level = min((LEVEL * (num + 1.0) - 0.5) / num, 1.0)
+    empirical = np.quantile(np.abs(cells), level, method="hazen")
+    # A geometric mean; an error that is zero throughout has none.
+    width = student ** (1.0 - share) * empirical**share
+    return float(width / NORMAL_QUANTILE_90)
+
+
+def num_independent(parts: Sequence[Float[np.ndarray, "_traj _time"]]) -> float:
+    """The number of independent normal errors whose mean square is as uncertain as that of these.
+
+    `N^2 / sum_ij corr_ij^2` for N errors, whose correlations within a trajectory are estimated for every lag between
+    readings, over all trajectories. The square of an estimate is too large by its variance, which is subtracted.
+    """
+    rows = _packed(parts)
+    seen = np.isfinite(rows)
+    num = int(seen.sum())
+    values = np.where(seen, rows, 0.0)
+    scale = np.sqrt((values**2).sum() / max(num, 1))
+    if num == 0 or scale == 0.0:
+        return float(max(num, 1))
+    pairs, products = (_lagged(array)[1:] for array in (seen.astype(float), values / scale))
+    pairs = np.round(pairs)
+    known = pairs > 0.5
+    squares = np.minimum((products[known] / pairs[known]) ** 2, 1.0)
+    squares = np.maximum(squares - (1.0 - squares) ** 2 / pairs[known], 0.0)
+    return float(num**2 / (num + 2.0 * np.sum(pairs[known] * squares)))
+
+
+def _packed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """One row per trajectory, its readings from the left, without gaps; NaN after the last."""
+    rows = [row[np.isfinite(row)] for part in parts for row in part]
+    packed = np.full((len(rows), max((len(row) for row in rows), default=1) or 1), np.nan)
+    for place, row in enumerate(rows):
+        packed[place, : len(row)] = row
+    return packed
+
+
+def _lagged(rows: np.ndarray) -> np.ndarray:
+    """Sums over rows of the products of entries at every lag, by Fourier transform."""
+    length = rows.shape[1]
+    spectrum = np.abs(np.fft.rfft(rows, 2 * length, axis=1)) ** 2
+    return np.fft.irfft(spectrum.sum(0))[:length]

@@ -132,13 +132,28 @@ def _chosen_positions(model: Any, where: Where) -> set[int]:
 
 def _last_layer_positions(model: Any) -> set[int]:
     """The last entry of every `layers` tuple; an inferred noise scale is stochastic too."""
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(model)]
-    layers = [_layer_of(path) for path in paths]
+    layers, last = _layers(model)
+    return noise_positions(model) | {i for i, (name, index) in enumerate(layers) if index >= 0 and index == last[name]}
+
+
+def network_positions(model: Any) -> set[int]:
+    """The leaves of networks with hidden layers; a single layer is an affine map, whose numbers have units."""
+    layers, last = _layers(model)
+    return {i for i, (name, index) in enumerate(layers) if index >= 0 and last[name] > 0}
+
+
+def noise_positions(model: Any) -> set[int]:
+    """The leaves that are log noise scales."""
+    return _named_positions(model, "log_noise")
+
+
+def _layers(model: Any) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """The network and layer of every leaf, and the number of each network's last layer."""
+    layers = [_layer_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(model)]
     last: dict[str, int] = {}
-    for prefix, index in layers:
-        last[prefix] = max(last.get(prefix, -1), index)
-    is_noise = [getattr(path[-1], "name", None) == "log_noise" for path in paths]
-    return {i for i, (prefix, index) in enumerate(layers) if is_noise[i] or (index >= 0 and index == last[prefix])}
+    for name, index in layers:
+        last[name] = max(last.get(name, -1), index)
+    return layers, last
 
 
 def _named_positions(model: Any, name: str) -> set[int]:

@@ -33,23 +33,26 @@ def fit_mle(
     num_lbfgs: int = 200,
     learning_rate: float = 1e-2,
     penalty: float = 0.0,
+    units: Any = None,
 ) -> PointFit:
     """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
 
     Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
     `penalty` times the squared weights is added, for models with more weights than data. A model with noise of its own
-    has its transition likelihood maximised.
+    has its transition likelihood maximised. Where `units` are given, one positive number per leaf of the model, steps
+    and penalty see weights in these units (`weight_scales.search_units`).
     """
     import optax  # lazy, like every import that not all users need
 
     given, static = eqx.partition(model, eqx.is_inexact_array)
     # In the widest precision that JAX is set to: a line search ends where rounding begins.
     dtype = jnp.result_type(float)
-    params = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
+    units = jax.tree.map(lambda leaf: 1.0, given) if units is None else units
+    params = jax.tree.map(lambda leaf, unit: leaf.astype(dtype) / unit, given, units)
     misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, dtype)
 
     def loss(params):
-        value = misfit(eqx.combine(params, static))
+        value = misfit(eqx.combine(jax.tree.map(jnp.multiply, params, units), static))
         return value + penalty * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
 
     schedule = optax.cosine_decay_schedule(learning_rate, max(num_adam, 1), alpha=0.05)
@@ -63,7 +66,7 @@ def fit_mle(
             "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
             "or lower mle.learning_rate"
         )
-    params = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), params, given)
+    params = jax.tree.map(lambda leaf, unit, like: (leaf * unit).astype(like.dtype), params, units, given)
     return PointFit(_with_noise_of_residuals(eqx.combine(params, static), data), losses)
 
 
@@ -72,7 +75,7 @@ def _squared_misfit(data: Dataset, dtype: Any) -> Callable[[Any], Array]:
     common = replicates_mean(data)
     batch = common.cases.arrays(dtype)
     weight = jnp.where(batch.mask, jnp.asarray(common.num_members, dtype)[:, None, None], 0.0)
-    weight = weight / jnp.asarray(_output_spread(data) ** 2 * data.mask.sum(), dtype)
+    weight = weight / jnp.asarray(output_spread(data) ** 2 * data.mask.sum(), dtype)
 
     def misfit(model: Any) -> Array:
         fitted = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
@@ -138,7 +141,7 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0)
     rms = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
     # A perfect fit has no smallest noise: a thousandth of the spread is where we stop.
-    rms = np.maximum(rms, 1e-3 * _output_spread(data))
+    rms = np.maximum(rms, 1e-3 * output_spread(data))
     # Of two parts the second, in proportion to the level, is found later.
     full = np.broadcast_to(np.log(rms), model.log_noise.shape)
     return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
@@ -166,7 +169,8 @@ def _minimise(loss: Callable, params: Any, optimiser: Any, num_steps: int):
     return params, np.asarray(losses)
 
 
-def _output_spread(data: Dataset) -> np.ndarray:
+def output_spread(data: Dataset) -> np.ndarray:
+    """The standard deviation of every output over all readings; 1 where it is constant."""
     count = np.maximum(data.mask.sum((0, 1)), 1)
     mean = data.outputs.sum((0, 1)) / count
     spread = np.sqrt((np.where(data.mask, data.outputs - mean, 0.0) ** 2).sum((0, 1)) / count)

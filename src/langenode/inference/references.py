@@ -17,7 +17,7 @@ from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
-from langenode.inference.point_fit import distinct_cases, fitted_outputs
+from langenode.inference.point_fit import distinct_cases, fitted_outputs, output_spread
 from langenode.inference.priors import GaussianPrior
 from langenode.models import Forwards
 from langenode.posteriors import Reference
@@ -30,6 +30,8 @@ LARGEST_FULL_COVARIANCE = 256
 MOST_REFERENCE_SPREAD = 2.0
 # Iterations of EM for the scales of weights seen through noise.
 NUM_EM = 100
+# Residuals of a perfect fit are taken as this fraction of the output's spread.
+SMALLEST_RELATIVE_RMS = 1e-8
 
 
 def trajectory_jacobians(
@@ -156,7 +158,7 @@ def laplace_reference(
     """
     dtype = prior.mean.dtype
     batch = data.arrays(dtype)
-    sigma = np.where(data.mask, _reference_sigma(model, data, likelihood), 1.0)
+    sigma = np.where(data.mask, reference_sigma(model, data, likelihood), 1.0)
     inverse = np.where(data.mask, 1.0 / (sigma**2 * temperature), 0.0)
     prior_mean, precision = np.asarray(prior.mean, float), np.asarray(prior.scale, float) ** -2.0
 
@@ -175,14 +177,14 @@ def laplace_reference(
     mean, hessian = find_mode(quadratic, start, num_iterations=num_iterations)
     if likelihood.sigma is None:
         final = partition.combine(model, jnp.asarray(mean, dtype))
-        sigma = _reference_sigma(final, data, likelihood)
+        sigma = reference_sigma(final, data, likelihood)
         information, log_sigma = _noise_information(model, partition, data, sigma)
         information = information / temperature
         # The least squares above do not see the noise scale: its mode is that of the residuals, drawn to the prior.
         mode = (information * log_sigma + precision * prior_mean) / (information + precision)
         mean = np.where(information > 0.0, mode, mean)
         hessian = hessian + np.diag(information)
-    return _gaussian(mean, hessian, dtype)
+    return _gaussian(mean, hessian, np.asarray(prior.scale, float), dtype)
 
 
 def _normal_equations(
@@ -199,18 +201,18 @@ def _normal_equations(
     return objective, gradient, hessian
 
 
-def _gaussian(mean: np.ndarray, hessian: np.ndarray, dtype: Any) -> Reference:
-    """The normal of that mean and precision; the covariance's symmetric root is `s (I + F F')`."""
+def _gaussian(mean: np.ndarray, hessian: np.ndarray, unit: np.ndarray, dtype: Any) -> Reference:
+    """The normal of that mean and precision. With weights in units `unit`, its root is symmetric: `s (I + F F')`."""
     if len(mean) > LARGEST_FULL_COVARIANCE:
         return Reference(jnp.asarray(mean, dtype), jnp.asarray(np.sqrt(np.diag(np.linalg.inv(hessian))), dtype))
-    values, vectors = np.linalg.eigh(hessian)
+    values, vectors = np.linalg.eigh(hessian * np.outer(unit, unit))
     roots = values**-0.5
     factor = vectors * np.sqrt(roots / roots.min() - 1.0)
-    scale = np.full(len(mean), roots.min())
-    return Reference(*(jnp.asarray(part, dtype) for part in (mean, scale, factor)))
+    return Reference(*(jnp.asarray(part, dtype) for part in (mean, unit * roots.min(), factor)))
 
 
-def _reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.ndarray:
+def reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.ndarray:
+    """The noise scale of every cell; where it is inferred, the rms of the model's residuals."""
     if likelihood.sigma is not None:
         # Of a mixture, the widest mode: the reference must cover the posterior.
         return np.asarray(likelihood.sigma, float).max(0)
@@ -220,7 +222,7 @@ def _reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.nd
         return np.asarray(noise_scale(model.log_noise[None], jnp.asarray(fitted)[None], levels)[0], float)
     residual = np.where(data.mask, data.outputs - fitted, 0.0)
     rms = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
-    return np.broadcast_to(np.maximum(rms, 1e-8), data.outputs.shape)
+    return np.broadcast_to(np.maximum(rms, SMALLEST_RELATIVE_RMS * output_spread(data)), data.outputs.shape)
 
 
 def _noise_information(

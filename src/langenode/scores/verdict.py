@@ -4,7 +4,7 @@ Nothing is computed from data here. Thresholds are stated beside every value, wi
 model would exceed them by chance, so that a reader can disagree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langenode.scores.diagnostics import is_k_hat_telling
@@ -16,6 +16,12 @@ POOR_COVERAGE = (0.8, 0.995)
 # Relative effective sample size below which draws are approximate, and below which they hardly represent their target.
 GOOD_ESS, POOR_ESS = 0.1, 0.01
 GOOD_K_HAT = 0.7
+# Independent errors from which the noise can be calibrated; with fewer, bands are right on average over data sets only.
+FEWEST_ERRORS = 5.0
+# A posterior owes too much to its prior where this share of its weights is about as wide as under the prior.
+MOST_AS_WIDE = 0.5
+# Standard errors by which a penalty may move the point estimate.
+MOST_PENALTY_SHIFT = 1.0
 # Largest share of the total decrease of the loss that the last fifth of training may contribute.
 SETTLED = 0.05
 # The best plain predictor by its key in metrics.json, in words.
@@ -56,7 +62,8 @@ def judge(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 def _all_checks(metrics: Mapping[str, Any]) -> list[Check | None]:
     checks = [_skill(metrics), _w1(metrics), _energy_distance(metrics), _coverage(metrics)]
-    return [*checks, *_sampler(metrics), _training(metrics)]
+    checks += [*_sampler(metrics), _training(metrics)]
+    return [*checks, _calibration(metrics), _prior(metrics), _penalty(metrics)]
 
 
 def _skill(metrics: Mapping[str, Any]) -> Check | None:
@@ -221,3 +228,61 @@ def _training(metrics: Mapping[str, Any]) -> Check | None:
     if found.get("false_alarm") is not None:
         wanted += f" (a loss at rest seems to fall in {_rate(found['false_alarm'])} of runs)"
     return Check("training", value, wanted, passed, says.strip())
+
+
+def _calibration(metrics: Mapping[str, Any]) -> Check | None:
+    """Check that the noise was calibrated by several independent errors."""
+    counts = (metrics.get("calibration") or {}).get("num_independent")
+    if not counts:
+        return None
+    fewest = min(counts)
+    passed = True if fewest >= FEWEST_ERRORS else None
+    says = (
+        ""
+        if passed
+        else (
+            f"The noise was calibrated by {fewest:.1f} independent errors: the bands of this one fit cannot be "
+            "calibrated, and may be far too wide or too narrow."
+        )
+    )
+    return Check("independent errors behind the noise", f"{fewest:.3g}", f"at least {FEWEST_ERRORS:g}", passed, says)
+
+
+def _prior(metrics: Mapping[str, Any]) -> Check | None:
+    """Check how much the data added to the prior, for weights with a meaning of their own."""
+    found = metrics.get("posterior") or {}
+    ratio, unknown = found.get("prior_width_ratio"), found.get("unidentified") or []
+    if not ratio and not unknown:
+        return None
+    share = ratio["share_near_one"] if ratio else 0.0
+    passed = None if unknown or share >= MOST_AS_WIDE else True
+    says = ""
+    if unknown:
+        says = f"The data do not determine {_listed(unknown)}: their bands are those of the prior."
+    elif ratio and not passed:
+        wide = [name for name, value in ratio["widest"].items() if value > 0.9]
+        says = (
+            f"The posterior of {100 * share:.0f} % of the weights ({_listed(wide)}) is as wide as their prior: the "
+            "data say little about them, and the prior decides."
+        )
+    value = f"{ratio['median']:.2g} of the prior's width (median)" if ratio else f"{len(unknown)} undetermined"
+    return Check("posterior and prior", value, f"less than {100 * MOST_AS_WIDE:.0f} % as wide", passed, says)
+
+
+def _penalty(metrics: Mapping[str, Any]) -> Check | None:
+    shift = (metrics.get("mle") or {}).get("penalty_shift")
+    if shift is None:
+        return None
+    passed = True if shift <= MOST_PENALTY_SHIFT else None
+    says = (
+        ""
+        if passed
+        else (f"The penalty on the weights moved the point estimate by {shift:.2g} standard errors; lower mle.penalty.")
+    )
+    wanted = f"at most {MOST_PENALTY_SHIFT:g} standard error"
+    return Check("shift by the penalty", f"{shift:.2g} standard errors", wanted, passed, says)
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
