@@ -352,7 +352,7 @@ def drawn_fit() -> bytes:
     outputs = np.random.default_rng(0).normal(size=(3, 4, 1))
     data = Dataset.from_arrays(np.tile(np.arange(4.0), (3, 1)), outputs, inputs=outputs)
     prepared = build.prepare(config, own.prepare(data, config), None)
-    problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared)
+    problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared).problem
     draws = Empirical(jnp.stack([problem.prior.mean] * 5))
     problem = Problem(problem.model, problem.partition, problem.prior, problem.likelihood, problem.target, draws)
     header = {"scaling": prepared.scaling.to_dict(), "noise_factor": [1.0], "columns": {"time": "t"}}

@@ -112,7 +112,7 @@ def as_errors(values):
 @pytest.mark.parametrize("num", [2, 4, 8, 16, 32])
 def test_ninety_per_cent_bands_hold_88_to_92_of_new_readings_on_average(kind, num):
     rng = np.random.default_rng([num, len(kind)])
-    inside = []
+    inside, values, factor = [], np.zeros((num, NUM_READINGS)), 1.0
     for _ in range(1000):
         values = draw_errors(kind, num, rng)
         factor = np.clip(band_factor(values.ravel(), num_independent([values])), *LIMITS)

@@ -204,7 +204,7 @@ def make_run(home: Path) -> None:
         "tried": [{"name": "a", "error": 1.0}],
     }
     write_bytes(run.folder.mle, container.to_bytes(header, model))
-    problem = build.assemble(run.config, model, data, with_posterior=False)
+    problem = build.assemble(run.config, model, data, with_posterior=False).problem
     draws = Empirical(jnp.stack([problem.prior.mean] * 4))
     problem = Problem(problem.model, problem.partition, problem.prior, problem.likelihood, problem.target, draws)
     nothing = tables.history_columns(np.zeros((0, 3)), np.zeros(0), 1)

@@ -144,6 +144,7 @@ def test_a_knee_is_a_logarithmic_scale_that_ends_at_zero():
     scaled = data.scaled(scaling)
     expected = np.log(1 + outputs[..., 0] / 0.1)
     np.testing.assert_allclose(scaled.outputs[..., 0], (expected - expected.mean()) / expected.std(), rtol=1e-9)
+    assert scaled.initial is not None
     np.testing.assert_allclose(scaled.initial, scaled.outputs[:, 0], rtol=1e-12)
     np.testing.assert_allclose(scaling.unscale_outputs(scaled.outputs), outputs, rtol=1e-12)
     # Far below, only the third is negative; a number that has left all bounds stays one.

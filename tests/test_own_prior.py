@@ -188,7 +188,7 @@ def test_a_given_prior_and_the_data_are_weighed_against_each_other():
     variance = 1.0 / (error**-2 + 10.0**-2)
     draws = found.flat_sample(2000)
     exact = variance * (slope / error**2 + 400.0 / 10.0**2)
-    assert draws.mean() == pytest.approx(exact, abs=5 * np.sqrt(variance / 2000))
+    assert draws.mean() == pytest.approx(exact, abs=float(5 * np.sqrt(variance / 2000)))
     assert draws.std() == pytest.approx(np.sqrt(variance), rel=5 / np.sqrt(4000))
     assert found.config.prior.scales == {"slope": 10.0} and found.config.prior.means == {"slope": 400.0}
 
