@@ -122,6 +122,7 @@ first = not (begun / path.name).exists()
 (begun / path.name).open("a").write("x")
 path.mkdir(exist_ok=True)
 (path / "config.toml").write_text(config)
+(path / "provenance.json").write_text(json.dumps({"versions": {"langenode": "0"}}))
 if seed == "7":
     print("Traceback\\nValueError: it is broken\\nlangenode: this is a bug of ours", file=sys.stderr)
     sys.exit(1)

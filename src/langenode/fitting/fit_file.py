@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from langenode import _version
 from langenode.config import Config
-from langenode.data import Scaling
 from langenode.fitting import build, headers, methods
 from langenode.fitting.methods import Ingredients, Trained
 from langenode.inference.likelihood import Likelihood
@@ -71,7 +70,7 @@ def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: A
     target = headers.stored_target(path, header, config.target)
     dtype = jnp.dtype(config.precision)
     sigma = header["noise_sigma"]
-    levels = build.noise_levels(config, Scaling.from_dict(header["scaling"])) if sigma is None else None
+    levels = build.noise_levels(config, headers.stored_scaling(path, header)) if sigma is None else None
     stored = None if sigma is None else jnp.asarray(sigma, dtype)[None, None, None]
     noise = Likelihood(stored, jnp.ones(1), levels=levels)
 

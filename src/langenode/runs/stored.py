@@ -49,7 +49,11 @@ def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
         raise FitFileError(f"a fit file must make sense; {path}: {what_is_wrong(error)}; fit again") from None
     except ConfigError as error:
         raise FitFileError(f"the configuration in {path} must make sense; {error}") from None
-    return PointChoice(header["chosen"], settled, container.read_tree(path, structure), header["tried"])
+    try:
+        model = container.read_tree(path, structure)
+    except FitFileError as error:
+        raise FitFileError(f"{error}; or config.toml beside it has been changed") from None
+    return PointChoice(header["chosen"], settled, model, header["tried"])
 
 
 def read_fit(path: Path, experiment: Experiment, config: Any, train: Dataset) -> Fit:

@@ -58,10 +58,10 @@ class _Distance(_Record):
 
 class _Check(_Record):
     name: str
-    value: str
+    value: str | None
     wanted: str
     passed: bool | None
-    says: str
+    says: str = ""
 
 
 class _Verdict(_Record):
@@ -77,7 +77,7 @@ class Diagnostics(_Record):
     log_evidence: Number | None = None
     log_evidence_se: Number | None = None
     relative_ess: Number | None = None
-    k_hat: Number | None = None
+    k_hat: float | None = None  # not a number where the weights have no tail
     reference_rank: int | None = None
     is_trusted: bool | None = None
     method: str | None = None
