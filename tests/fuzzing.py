@@ -376,6 +376,7 @@ def case(folder: Path, seeds: list[Seed], number: int, place: Path) -> Case:
     content = seed.path.read_bytes()
     change = change_bytes if rng.random() < 0.3 else seed.change
     content = change(content, rng)
+    place.mkdir(parents=True, exist_ok=True)
     part = folder / seed.reader
     if seed.reader in ("folder", "run"):
         shutil.copytree(part, place / seed.reader)
@@ -430,7 +431,7 @@ def read_fit_file(path: Path) -> None:
 
 
 def read_run(path: Path) -> None:
-    """All that stages, reports and comparisons read of a run, short of computing with it."""
+    """All that stages, reports, comparisons and the screen read of a file, short of computing with it."""
     from langenode.cli import work
     from langenode.fitting.progress import Reporter
     from langenode.reports import run_page
@@ -441,22 +442,32 @@ def read_run(path: Path) -> None:
 
     root = next(parent for parent in path.parents if parent.name == "run")
     folder = RunFolder(root)
+    readers = {
+        "stages": lambda: _read_stages(existing_run(root, Reporter(quiet=True))),
+        "convergence": lambda: tables.read_convergence(folder.convergence),
+        "report": lambda: run_page.render_report(folder).encode(),
+        "compare": lambda: compare_runs([folder, folder]),
+        "screen": lambda: work._finish(root, as_json=False),
+    }
     faults = []
-    readers = (
-        lambda: _read_stages(existing_run(root, Reporter(quiet=True))),
-        lambda: tables.read_convergence(folder.convergence),
-        lambda: run_page.render_report(folder),
-        lambda: compare_runs([folder, folder]),
-        lambda: work._finish(root, as_json=False),
-    )
-    for reader in readers:
+    for name in READ_BY.get(path.name, ("stages",)):
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                reader()
+                readers[name]()
         except errors_of_ours() as error:
             faults.append(error)
     if faults:
         raise faults[0]
+
+
+READ_BY = {
+    "config.toml": ("stages", "report", "compare"),
+    "provenance.json": ("stages", "report", "compare"),
+    "metrics.json": ("report", "compare", "screen"),
+    "index.json": ("report",),
+    "predictions.nc": ("stages", "compare"),
+    "convergence.csv": ("convergence",),
+}
 
 
 def _read_stages(run: Any) -> None:

@@ -21,7 +21,7 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 AtLeastTwo = Annotated[int, Field(ge=2)]
 # Beyond these, no machine could do what is asked; a random key takes 32 bits of a seed.
-MOST_COUNT, MOST_ENTRIES, MOST_CELLS, LARGEST_SEED = 10_000_000, 10_000, 100_000_000, 2**32 - 1
+MOST_COUNT, MOST_ENTRIES, MOST_CELLS, LARGEST_SEED = 10_000_000, 10_000, 20_000_000, 2**32 - 1
 MOST_LAYERS = 64
 # Parsing time grows with the square of a line's length.
 MOST_BYTES, LONGEST_LINE, MOST_NESTED = 100_000, 10_000, 16

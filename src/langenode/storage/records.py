@@ -57,16 +57,14 @@ class _Distance(_Record):
 
 
 class _Check(_Record):
-    name: str
-    value: str | None
-    wanted: str
-    passed: bool | None
-    says: str = ""
+    name: str | None = None
+    passed: bool | None = None
+    says: str | None = None
 
 
 class _Verdict(_Record):
     level: Annotated[str, Field(pattern="^(trust|caution|distrust)$")]
-    text: str
+    text: str | None = None
     checks: list[_Check] = []
 
 

@@ -56,7 +56,8 @@ def read_predictions(path: Path) -> StoredPrediction:
 def _stored_arrays(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     import xarray as xr
 
-    with xr.open_dataset(path, engine="scipy") as stored:
+    # From memory: a damaged file would stay open, mapped by arrays that nobody has.
+    with xr.open_dataset(io.BytesIO(path.read_bytes()), engine="scipy") as stored:
         outputs = np.asarray(stored["outputs"], float)
         weights = np.asarray(stored["weights"]) if "weights" in stored else np.zeros((len(outputs), 0))
         if weights.dtype.kind != "f":
