@@ -395,6 +395,15 @@ def test_doses_become_the_amount_given_so_far(tmp_path):
     assert_same(read_data(tmp_path / "table.csv", reading.columns).data, reading.data)
 
 
+def test_doses_of_new_data_without_readings(tmp_path):
+    rows = ("0,100,.,.,1,1", "0,.,.,0,0,0", "2,.,.,3,0,0", "10,50,.,.,1,1", "12,.,.,4,0,0")
+    columns = read_data(write(tmp_path, nonmem(*rows))).columns
+    new = "ID,TIME,AMT,EVID,WT\n9,0,80,1,60\n9,3,.,0,60\n9,5,.,0,60\n"
+    reading = read_data(write(tmp_path, new, "new.csv"), columns, outputs_may_be_absent=True)
+    assert reading.data.input_names == ("total AMT", "WT") and not reading.data.mask.any()
+    np.testing.assert_array_equal(reading.data.inputs[0], [[80, 60]] * 3)
+
+
 def test_an_infusion_ends_when_its_amount_is_used_up(tmp_path):
     rows = ("0,100,25,.,1,1", "1,.,.,3,0,0", "6,.,.,2,0,0", "8,.,.,1,0,0")
     reading = read_data(write(tmp_path, nonmem(*rows)))

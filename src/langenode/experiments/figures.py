@@ -198,4 +198,4 @@ def method_label(config: Config) -> str:
 
 def label(name: str, units: Mapping[str, str]) -> str:
     """Return a column's name with its unit, if it has one."""
-    return f"{name} [{units[name]}]" if name in units else name
+    return f"{name} [{units[name]}]" if name in units and units[name] not in name else name

@@ -10,8 +10,9 @@ import numpy as np
 from langenode.data.columns.evidence import Form, Paths, forms, lead
 from langenode.data.names import drive_rank
 
-# Of more columns than these only form and name are looked at: leads are found for each pair.
-_MOST_COMPARED = 24
+# Of more columns than these only form and name are looked at, since leads are found for each pair; of still more only
+# the name.
+_MOST_COMPARED, _MOST_LOOKED_AT = 24, 200
 
 
 class Role(NamedTuple):
@@ -73,8 +74,8 @@ def _one_of_the_weak(roles: Mapping[str, Role], facts: Mapping[str, _Facts]) -> 
 
 
 def _gathered(paths: Paths) -> dict[str, _Facts]:
-    shapes, facts = forms(paths), {}
-    names = list(paths.columns)
+    names, facts = list(paths.columns), {}
+    shapes = forms(paths) if len(names) <= _MOST_LOOKED_AT else dict.fromkeys(names, Form("noisy", "not looked at"))
     pairs = itertools.permutations(names, 2) if len(names) <= _MOST_COMPARED else ()
     share = collections.defaultdict(float, {pair: lead(paths, *pair) for pair in pairs})
     for name in names:
