@@ -326,7 +326,8 @@ def check(
     work.check_data(data, columns, out, force=force, as_json=json_)
 
 
-@app.command(epilog="**Example**: `langenode methods`, then `langenode run ou --target posterior --method nuts`")
-def methods(json_: Json = False) -> None:
+@app.command(epilog="**Examples**: `langenode methods --json` · `langenode run ou --target posterior --method nuts`")
+def methods(json_: Json = False, verbose: Verbose = False) -> None:
     """List the methods: what each is, which targets it serves, and its options."""
+    del verbose  # all is said
     work.list_methods(as_json=json_)

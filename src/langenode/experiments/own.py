@@ -127,11 +127,11 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     return Plan(layer, tuple(made), warnings)
 
 
-def check_sizes(data: Dataset, config: OwnConfig) -> None:
+def check_sizes(data: Dataset, asked: Mapping[str, Any]) -> None:
     """Raise unless the model's sizes, which a configuration may have set, are those of the data."""
-    wanted = _sizes(data)
-    for name, size in wanted.items():
-        found = getattr(config.model, name)
+    model = asked.get("model", {})
+    for name, size in _sizes(data).items():
+        found = model.get(name, size) if isinstance(model, Mapping) else size
         if found != size:
             raise ConfigError(f"model.{name} must be that of the data, {size}; found {found}; leave it out")
 

@@ -62,10 +62,10 @@ def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
         suggested = own.plan(reading.data, asked)
     except DataError as error:
         raise DataError(f"{path}: {error}", reading.table_facts) from error
+    own.check_sizes(reading.data, asked)
     roles = {part: value for part, value in reading.columns._asdict().items() if value is not None}
     layer = merge(suggested.layer, {"data": {**roles, "path": str(path)}})
     config, further = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
-    own.check_sizes(reading.data, config)
     splits = own.divide(own.for_training(reading.data, config), config)
     doubts = tuple(Doubt(**doubt) for doubt in reading.table_facts.get("doubts", ()))
     return FilePlan(reading, splits, config, (*suggested.choices, *further), source, doubts, suggested.warnings)
