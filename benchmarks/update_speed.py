@@ -19,7 +19,7 @@ from pathlib import Path
 
 # Updates of the shorter and the longer run; whole blocks, so that both validate equally often per update.
 SHORT = 100
-LONG = {"ou": 2000, "schlogl": 800, "hyperelastic": 500, "viscoelastic": 500}
+LONG = {"ou": 1000, "schlogl": 300, "hyperelastic": 500, "viscoelastic": 500}
 
 
 def fit_seconds(source: Path, experiment: str, num_updates: int, folder: Path) -> float:
