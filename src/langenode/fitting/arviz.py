@@ -1,5 +1,6 @@
 """A fit as an arviz InferenceData."""
 
+import json
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from langenode.data import Dataset
 from langenode.fitting import build
 from langenode.fitting.fit import Fit, by_leaf
 from langenode.inference.readings import reading_log_densities
+from langenode.storage.writing import plain
 
 
 def inference_data(fit: Fit, data: Dataset | None, *, num_samples: int, seed: int | None) -> Any:
@@ -22,9 +24,15 @@ def inference_data(fit: Fit, data: Dataset | None, *, num_samples: int, seed: in
     groups: dict[str, Any] = {"posterior": {name: values[None] for name, values in leaves.items()}}
     if data is not None:
         groups |= _predictions(fit, data, num_samples, seed)
-    kept = {key: value for key, value in fit.diagnostics.items() if value is not None}
-    said = {key: value if isinstance(value, str) else float(value) for key, value in kept.items()}
+    said = {key: _attribute(value) for key, value in fit.diagnostics.items() if value is not None}
     return az.from_dict(**groups, posterior_attrs={"method": fit.config.method, **said})
+
+
+def _attribute(value: Any) -> str | float:
+    """A value as an attribute of a NetCDF file can hold it; what has parts as JSON."""
+    if isinstance(value, str):
+        return value
+    return float(value) if isinstance(value, int | float) else json.dumps(plain(value))
 
 
 def _predictions(fit: Fit, data: Dataset, num_samples: int, seed: int | None) -> dict[str, Any]:
