@@ -88,8 +88,10 @@ class PopulationObjective(Objective):
         self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None
     ) -> "PopulationObjective":
         """Random members and random conditions."""
-        key_members, key_conditions = jax.random.split(key)
         all_members, all_conditions = self.observed.present.shape
+        if (num_trajectories or all_members) >= all_members and (num_conditions or all_conditions) >= all_conditions:
+            return self
+        key_members, key_conditions = jax.random.split(key)
         members = _choose(key_members, all_members, num_trajectories)
         conditions = _choose(key_conditions, all_conditions, num_conditions)
         everyone = self.everyone.select(jnp.arange(all_members), conditions)
