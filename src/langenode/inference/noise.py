@@ -59,7 +59,7 @@ def noise_parts(model: Any, data: Dataset, levels: Levels) -> NoiseParts:
         level = fitted[..., column][seen] - float(levels.zero[column])
         rms = max(float(np.sqrt(np.mean(residual**2))), 1e-3)
         spread = spread_against_level(level, residual)
-        share = min(1.0, INDEPENDENT * data.num_trajectories / max(int(seen.sum()), 1))
+        share = min(1.0, INDEPENDENT * int(seen.any(axis=1).sum()) / max(int(seen.sum()), 1))
         significant[column] = bool(levels.share[column] > 0 and share * spread.gain >= LEAST_GAIN)
         constant, slope = (spread.constant, spread.slope) if significant[column] else (rms, 0.0)
         typical = float(np.sqrt(np.mean(level**2))) or 1.0

@@ -200,12 +200,15 @@ def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: 
     """Outputs of one model for every member and condition, from the members' own starts."""
     dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
     times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
-    if initial is None:
-        outputs = eqx.filter_jit(lambda m: jax.vmap(m)(times, inputs))(model)
-        return np.broadcast_to(np.asarray(outputs, float), shape)
-    starts = jnp.asarray(initial, dtype)
-    outputs = eqx.filter_jit(lambda m: jax.vmap(lambda start: jax.vmap(m)(times, inputs, start))(starts))(model)
-    return np.asarray(outputs, float)
+    starts = None if initial is None else jnp.asarray(initial, dtype)
+    return np.broadcast_to(np.asarray(_responses(model, times, inputs, starts), float), shape)
+
+
+@eqx.filter_jit
+def _responses(model: Any, times: Array, inputs: Array, starts: Array | None) -> Array:
+    if starts is None:
+        return jax.vmap(model)(times, inputs)
+    return jax.vmap(lambda start: jax.vmap(model)(times, inputs, start))(starts)
 
 
 def _choose(key: PRNGKeyArray, num: int, size: int | None) -> Int[Array, " chosen"]:

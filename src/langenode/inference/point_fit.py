@@ -1,7 +1,6 @@
 """The point that the sampler starts from: maximum likelihood (Algorithm 1, line 1)."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array
-from langenode.data import Dataset
+from langenode._types import Array, Float
+from langenode.data import Batch, Dataset
 from langenode.inference.errors import FitError
 from langenode.models import has_own_noise
 
@@ -42,26 +41,20 @@ def fit_mle(
     has its transition likelihood maximised. Where `units` are given, one positive number per leaf of the model, steps
     and penalty see weights in these units (`weight_scales.search_units`).
     """
-    import optax  # lazy, like every import that not all users need
-
     given, static = eqx.partition(model, eqx.is_inexact_array)
     # In the widest precision that JAX is set to: a line search ends where rounding begins.
     dtype = jnp.result_type(float)
     units = jax.tree.map(lambda leaf: 1.0, given) if units is None else units
     params = jax.tree.map(lambda leaf, unit: leaf.astype(dtype) / unit, given, units)
     misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, dtype)
-
-    def loss(params):
-        value = misfit(eqx.combine(jax.tree.map(jnp.multiply, params, units), static))
-        return value + penalty * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
-
-    schedule = optax.cosine_decay_schedule(learning_rate, max(num_adam, 1), alpha=0.05)
-    adam = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
-    params, losses = _minimise(loss, params, adam, num_adam)
-    refined, more = _minimise(loss, params, optax.lbfgs(), num_lbfgs)
-    if len(more) and np.isfinite(float(loss(refined))) and float(loss(refined)) <= float(loss(params)):
-        params, losses = refined, np.concatenate([losses, more])
-    if not np.isfinite(float(loss(params))):
+    # Numbers are arrays, so that another data set of the same shape runs the same program.
+    loss = _Loss(misfit, static, jax.tree.map(lambda unit: jnp.asarray(unit, dtype), units), jnp.asarray(penalty, dtype))
+    params, losses = _minimise(loss, params, learning_rate, num_adam)
+    refined, more = _minimise(loss, params, None, num_lbfgs)
+    reached, lowest = float(_value(loss, params)), float(_value(loss, refined))
+    if len(more) and np.isfinite(lowest) and lowest <= reached:
+        params, reached, losses = refined, lowest, np.concatenate([losses, more])
+    if not np.isfinite(reached):
         raise FitError(
             "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
             "or lower mle.learning_rate"
@@ -70,29 +63,52 @@ def fit_mle(
     return PointFit(_with_noise_of_residuals(eqx.combine(params, static), data), losses)
 
 
-def _squared_misfit(data: Dataset, dtype: Any) -> Callable[[Any], Array]:
+class _SquaredMisfit(eqx.Module):
+    """Weighted sum of the squared residuals."""
+
+    batch: Batch
+    weight: Float[Array, "case time out"]
+
+    def __call__(self, model: Any) -> Array:
+        batch = self.batch
+        fitted = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
+        return jnp.sum(self.weight * jnp.where(batch.mask, batch.outputs - fitted, 0.0) ** 2)
+
+
+class _TransitionMisfit(eqx.Module):
+    """Minus the mean log density of a reading given the one before."""
+
+    batch: Batch
+
+    def __call__(self, model: Any) -> Array:
+        batch = self.batch
+        return -jnp.mean(jax.vmap(model.transition_log_density)(batch.times, batch.inputs, batch.outputs, batch.mask))
+
+
+class _Loss(eqx.Module):
+    """Misfit plus penalty, as a function of the weights in their units."""
+
+    misfit: _SquaredMisfit | _TransitionMisfit
+    static: Any  # of the model, all but its weights
+    units: Any
+    penalty: Float[Array, ""]
+
+    def __call__(self, params: Any) -> Array:
+        value = self.misfit(eqx.combine(jax.tree.map(jnp.multiply, params, self.units), self.static))
+        return value + self.penalty * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+
+
+def _squared_misfit(data: Dataset, dtype: Any) -> _SquaredMisfit:
     """Mean square of the residuals up to a constant: members that differ in outputs alone are one, their mean."""
     common = replicates_mean(data)
     batch = common.cases.arrays(dtype)
     weight = jnp.where(batch.mask, jnp.asarray(common.num_members, dtype)[:, None, None], 0.0)
-    weight = weight / jnp.asarray(output_spread(data) ** 2 * data.mask.sum(), dtype)
-
-    def misfit(model: Any) -> Array:
-        fitted = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
-        return jnp.sum(weight * jnp.where(batch.mask, batch.outputs - fitted, 0.0) ** 2)
-
-    return misfit
+    return _SquaredMisfit(batch, weight / jnp.asarray(output_spread(data) ** 2 * data.mask.sum(), dtype))
 
 
-def _transition_misfit(data: Dataset, dtype: Any) -> Callable[[Any], Array]:
-    """Minus the mean log density of a reading given the one before."""
+def _transition_misfit(data: Dataset, dtype: Any) -> _TransitionMisfit:
     every = max(1, data.num_trajectories // MOST_TRANSITION_TRAJECTORIES)
-    batch = data.select(slice(None, None, every)).arrays(dtype)
-
-    def misfit(model: Any) -> Array:
-        return -jnp.mean(jax.vmap(model.transition_log_density)(batch.times, batch.inputs, batch.outputs, batch.mask))
-
-    return misfit
+    return _TransitionMisfit(data.select(slice(None, None, every)).arrays(dtype))
 
 
 def distinct_cases(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -147,26 +163,42 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
 
 
-def _minimise(loss: Callable, params: Any, optimiser: Any, num_steps: int):
-    """Run an Optax optimiser for a number of steps in one compiled loop."""
-    import optax
-
+def _minimise(loss: _Loss, params: Any, learning_rate: float | None, num_steps: int) -> tuple[Any, np.ndarray]:
+    """Run Adam, or L-BFGS where there is no learning rate, for a number of steps in one compiled loop."""
     if num_steps == 0:
         return params, np.zeros(0)
-
-    @jax.jit
-    def run(params):
-        def step(carry, _):
-            params, state = carry
-            value, gradient = jax.value_and_grad(loss)(params)
-            updates, state = optimiser.update(gradient, state, params, value=value, grad=gradient, value_fn=loss)
-            return (optax.apply_updates(params, updates), state), value
-
-        (params, _), losses = jax.lax.scan(step, (params, optimiser.init(params)), length=num_steps)
-        return params, losses
-
-    params, losses = run(params)
+    params, losses = _run(loss, params, learning_rate, num_steps)
     return params, np.asarray(losses)
+
+
+def _optimiser(learning_rate: float | None, num_steps: int) -> Any:
+    import optax  # lazy, like every import that not all users need
+
+    if learning_rate is None:
+        return optax.lbfgs()
+    schedule = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=0.05)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+
+
+@eqx.filter_jit
+def _run(loss: _Loss, params: Any, learning_rate: float | None, num_steps: int) -> tuple[Any, Array]:
+    import optax
+
+    optimiser = _optimiser(learning_rate, num_steps)
+
+    def step(carry, _):
+        params, state = carry
+        value, gradient = jax.value_and_grad(loss)(params)
+        updates, state = optimiser.update(gradient, state, params, value=value, grad=gradient, value_fn=loss)
+        return (optax.apply_updates(params, updates), state), value
+
+    (params, _), losses = jax.lax.scan(step, (params, optimiser.init(params)), length=num_steps)
+    return params, losses
+
+
+@eqx.filter_jit
+def _value(loss: _Loss, params: Any) -> Array:
+    return loss(params)
 
 
 def output_spread(data: Dataset) -> np.ndarray:
@@ -181,8 +213,12 @@ def fitted_outputs(model: Any, data: Dataset) -> np.ndarray:
     """The model's outputs for every trajectory, from its own start."""
     dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
     batch = data.arrays(dtype)
-    run = eqx.filter_jit(lambda m, b: jax.vmap(m)(b.times, b.inputs, b.initial))
-    return np.asarray(run(model, batch), float)
+    return np.asarray(_outputs(model, batch), float)
+
+
+@eqx.filter_jit
+def _outputs(model: Any, batch: Batch) -> Array:
+    return jax.vmap(model)(batch.times, batch.inputs, batch.initial)
 
 
 def rms_error(model: Any, data: Dataset) -> float:

@@ -56,6 +56,9 @@ def trajectory_jacobians(
     return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)
 
 
+compiled_jacobians = eqx.filter_jit(trajectory_jacobians)
+
+
 def population_reference(
     model: Any,
     partition: Partition,
@@ -78,7 +81,7 @@ def population_reference(
     """
     dtype, dim = prior.mean.dtype, partition.dim
     cases, case = distinct_cases(data)  # members of a case share their derivatives
-    _, jacobian = eqx.filter_jit(trajectory_jacobians)(model, partition, data.select(cases).arrays(dtype))
+    _, jacobian = compiled_jacobians(model, partition, data.select(cases).arrays(dtype))
     jacobian = np.asarray(jacobian, float).reshape(len(cases), -1, dim)
     residual = np.where(data.mask, data.outputs - fitted_outputs(model, data), 0.0).reshape(data.num_trajectories, -1)
     ridge = relative_noise * np.sqrt((residual**2).sum() / max(data.mask.sum(), 1)) + 1e-12
@@ -162,12 +165,8 @@ def laplace_reference(
     inverse = np.where(data.mask, 1.0 / (sigma**2 * temperature), 0.0)
     prior_mean, precision = np.asarray(prior.mean, float), np.asarray(prior.scale, float) ** -2.0
 
-    @eqx.filter_jit
-    def linearise(model, weights, batch):
-        return trajectory_jacobians(partition.combine(model, weights), partition, batch)
-
     def quadratic(weights: np.ndarray) -> Quadratic:
-        linear = linearise(model, jnp.asarray(weights, dtype), batch)
+        linear = compiled_jacobians(partition.combine(model, jnp.asarray(weights, dtype)), partition, batch)
         value, gradient, hessian = _normal_equations(*linear, inverse)
         offset = weights - prior_mean
         value += 0.5 * float((precision * offset**2).sum())

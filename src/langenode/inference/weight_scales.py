@@ -17,7 +17,7 @@ from langenode.data import Dataset
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition, network_positions, noise_positions
 from langenode.inference.point_fit import distinct_cases, output_spread
-from langenode.inference.references import LARGEST_FULL_COVARIANCE, reference_sigma, trajectory_jacobians
+from langenode.inference.references import LARGEST_FULL_COVARIANCE, compiled_jacobians, reference_sigma
 from langenode.models import has_own_noise
 
 # Random combinations of all readings by which sensitivities are estimated: a unit need not be known to 20 %.
@@ -157,7 +157,7 @@ def _information(model: Any, partition: Partition, data: Dataset, weight: np.nda
     """`J' W J` by the stochastic weights, with a weight for every cell of the data."""
     dtype, dim = partition.flatten(model).dtype, partition.dim
     first, case = distinct_cases(data)
-    _, jacobian = eqx.filter_jit(trajectory_jacobians)(model, partition, data.select(first).arrays(dtype))
+    _, jacobian = compiled_jacobians(model, partition, data.select(first).arrays(dtype))
     by_case = np.zeros((len(first), *data.outputs.shape[1:]))
     np.add.at(by_case, case, np.where(data.mask, weight, 0.0))
     found = np.zeros((dim, dim))
