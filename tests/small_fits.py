@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from langenode.experiments import EXPERIMENTS
-from langenode.fitting import build, solve
+from langenode.fitting import build, points, solve
 from langenode.fitting.choose import configure
 from langenode.fitting.facade import fit_of
 from langenode.fitting.methods import methods
@@ -64,7 +64,7 @@ def point_fit(experiment):
     config, known = configured(experiment, "map"), EXPERIMENTS[experiment]
     splits = known.simulate(config, jax.random.key(1))
     data = build.prepare(config, splits.train, None)
-    return splits, build.fit_point(config, build.untrained(known, config), data.train)
+    return splits, points.fit_point(config, build.untrained(known, config), data.train)
 
 
 def fitted(experiment, method, fallback=None):
@@ -73,5 +73,5 @@ def fitted(experiment, method, fallback=None):
     splits, model = point_fit(experiment)
     data = build.prepare(config, splits.train, None)
     solved = solve.solve(config, model, data)
-    point = build.PointChoice("the model", config, model, [])
+    point = points.PointChoice("the model", config, model, [])
     return fit_of(solved, point, data, train=splits.train, validation=None), splits.test

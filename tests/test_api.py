@@ -59,17 +59,17 @@ def test_equal_times_from_different_starts_are_no_replicates():
 
 
 def test_the_best_kind_on_validation_data_is_kept_unless_a_plainer_one_is_nearly_as_good(monkeypatch):
-    from langenode.fitting import build
+    from langenode.fitting import build, points
 
     config = own.OwnConfig(model=own.OwnModel(num_known=1))
     kinds = [candidate.model.kind for candidate in own.candidates(config).values()]
     assert kinds == ["state", "hidden", "observation"]
     errors = {"state": 0.100, "hidden": 0.097, "observation": 0.090}
-    monkeypatch.setattr(build, "fit_point", lambda config, model, data: config.model.kind)
-    monkeypatch.setattr(build, "untrained", lambda experiment, config: None)
-    monkeypatch.setattr(build, "rms_error", lambda model, data: errors[model])
+    monkeypatch.setattr(points, "fit_point", lambda config, model, data: config.model.kind)
+    monkeypatch.setattr(points, "untrained", lambda experiment, config: None)
+    monkeypatch.setattr(points, "rms_error", lambda model, data: errors[model])
     data = build.Prepared(relaxations(3), None, ln.Scaling.identity(relaxations(3)))
-    chosen = build.choose_model(own.EXPERIMENT, config, data)
+    chosen = points.choose_model(own.EXPERIMENT, config, data)
     assert chosen.config.model.kind == "observation" and [one["error"] for one in chosen.tried] == [0.100, 0.097, 0.090]
 
 
@@ -244,19 +244,19 @@ def test_inferred_noise_needs_a_place_in_the_model():
 
 
 def test_no_further_candidate_is_tried_where_replicates_could_not_show_it(monkeypatch):
-    from langenode.fitting import build
+    from langenode.fitting import build, points
 
     config = own.OwnConfig(model=own.OwnModel(num_known=1))
     rng = np.random.default_rng(0)
     noisy = ln.Dataset.from_arrays(np.arange(4.0), rng.normal(size=(16, 4, 1)), initial=np.zeros((16, 1)))
-    common = build.replicates_mean(noisy)
+    common = points.replicates_mean(noisy)
     assert common.cases.num_trajectories == 1
     np.testing.assert_allclose(common.cases.outputs[0], noisy.outputs.mean(0), rtol=1e-12)
     expected = np.sqrt(np.mean(noisy.outputs.var(0, ddof=1) / 16))
     assert common.standard_error == pytest.approx(expected)
-    monkeypatch.setattr(build, "fit_point", lambda config, model, data: config.model.kind)
-    monkeypatch.setattr(build, "untrained", lambda experiment, config: None)
+    monkeypatch.setattr(points, "fit_point", lambda config, model, data: config.model.kind)
+    monkeypatch.setattr(points, "untrained", lambda experiment, config: None)
     for error, num in ((0.9 * expected, 1), (1.1 * expected, 3)):
-        monkeypatch.setattr(build, "rms_error", lambda model, data, error=error: error)
-        chosen = build.choose_model(own.EXPERIMENT, config, build.Prepared(noisy, None, ln.Scaling.identity(noisy)))
+        monkeypatch.setattr(points, "rms_error", lambda model, data, error=error: error)
+        chosen = points.choose_model(own.EXPERIMENT, config, build.Prepared(noisy, None, ln.Scaling.identity(noisy)))
         assert len(chosen.tried) == num and chosen.name == "state"

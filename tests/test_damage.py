@@ -15,7 +15,7 @@ from fuzzing import drawn_fit
 from langenode import load_fit
 from langenode.cli import work
 from langenode.config import ConfigError, read_toml
-from langenode.fitting import build
+from langenode.fitting import build, points
 from langenode.fitting.choose import configure
 from langenode.fitting.plan import plan_file
 from langenode.fitting.progress import Reporter
@@ -208,7 +208,7 @@ def make_run(home: Path) -> None:
     problem = Problem(problem.model, problem.partition, problem.prior, problem.likelihood, problem.target, draws)
     nothing = tables.history_columns(np.zeros((0, 3)), np.zeros(0), 1)
     solved = solve.Solved(problem, np.ones(2), {}, {"method": "nuts", "num_draws": 4}, nothing, 1.0)
-    point = build.PointChoice("state", run.config, model, header["tried"])
+    point = points.PointChoice("state", run.config, model, header["tried"])
     write_bytes(run.folder.fit, run._fit_of(solved, point, data).to_bytes())
     tables.write_history(run.folder.history, nothing)
     for step in (10, 20):

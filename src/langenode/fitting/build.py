@@ -20,17 +20,16 @@ from langenode.inference import targets
 from langenode.inference.algorithm1 import Objective
 from langenode.inference.calibration import Calibration, Errors, calibrate, prediction_errors
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
-from langenode.inference.noise import Levels, noise_parts
+from langenode.inference.noise import Levels
 from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition, Where
-from langenode.inference.point_fit import fit_mle, fitted_outputs, replicates_mean, rms_error
+from langenode.inference.point_fit import fitted_outputs
 from langenode.inference.predictions import Rule, pooled_sigma
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
 from langenode.inference.targets import Target
 from langenode.inference.training import TrainSettings
-from langenode.inference.weight_scales import search_units
 from langenode.posteriors import AbstractPosterior, Empirical, Reference, cast, point
 
 
@@ -68,21 +67,6 @@ class Prepared(NamedTuple):
     scaling: Scaling
 
 
-class PointChoice(NamedTuple):
-    """The candidate that was kept, its model at maximum likelihood, and all that were tried with their errors.
-
-    `start` is its model before.
-    """
-
-    name: str
-    config: Any
-    model: Any
-    tried: list[dict[str, Any]]
-    start: Any = None
-
-
-# A later, less plain candidate must lower the validation error by this much to be kept.
-WORTHWHILE = 0.95
 # No method here can sample more weights than this.
 MOST_WEIGHTS, MOST_NUMBERS = 10_000_000, 100_000_000
 
@@ -153,42 +137,6 @@ def _num_numbers(shapes: Any) -> int:
 def _untrained(experiment: Experiment, config: Config) -> Any:
     model = experiment.build_model(config, Streams.of(config.seed).model)
     return cast(model, jnp.dtype(config.precision))
-
-
-def choose_model(experiment: Experiment, config: Config, data: Prepared) -> PointChoice:
-    """Fit the candidates' models by maximum likelihood; keep the plainest whose validation error is good.
-
-    None is tried after one whose error is below the standard error of the replicates' means: no better one could show.
-    """
-    kept: PointChoice | None = None
-    tried, best = [], np.inf
-    judged = data.train if data.validation is None else data.validation
-    for name, candidate in experiment.candidates(config).items():
-        start = untrained(experiment, candidate)
-        model = fit_point(candidate, start, data.train)
-        error = rms_error(model, judged)
-        tried.append({"name": name, "error": error})
-        if kept is None or error < WORTHWHILE * best:
-            kept, best = PointChoice(name, candidate, model, tried, start), error
-        if best < replicates_mean(judged).standard_error:
-            break
-    assert kept is not None
-    return settle_noise(kept, data)
-
-
-def fit_point(config: Config, model: Any, train: Dataset) -> Any:
-    """The model at its maximum likelihood."""
-    options = config.mle
-    units = search_units(model, train) if options.units == "automatic" else None
-    return fit_mle(
-        model,
-        train,
-        num_adam=options.num_adam,
-        num_lbfgs=options.num_lbfgs,
-        learning_rate=options.learning_rate,
-        penalty=options.penalty,
-        units=units,
-    ).model
 
 
 def training_objectives(config: Config, problem: Problem, data: Prepared) -> tuple[Objective, Objective | None]:
@@ -303,24 +251,6 @@ def noise_levels(config: Config, scaling: Scaling) -> Levels | None:
     dtype = jnp.dtype(config.precision)
     zero = -scaling.output_shift / scaling.output_scale
     return Levels(jnp.asarray(zero, dtype), jnp.asarray(scaling.knees == 0, dtype))
-
-
-def settle_noise(point: PointChoice, data: Prepared) -> PointChoice:
-    """The point with its noise in two parts, constant and proportional, where that is asked for or evident."""
-    asked = point.config.noise
-    if asked.kind != "inferred" or asked.proportional is False or point.model.log_noise is None:
-        return point
-    noise = asked.model_copy(update={"proportional": True})
-    config = point.config.model_copy(update={"noise": noise})
-    levels = noise_levels(config, data.scaling)
-    assert levels is not None
-    found = noise_parts(point.model, data.train, levels)
-    if asked.proportional == "auto" and not found.is_proportional.any():
-        plain = asked.model_copy(update={"proportional": False})
-        return point._replace(config=point.config.model_copy(update={"noise": plain}))
-    log_noise = jnp.asarray(found.log_noise, point.model.log_noise.dtype)
-    model = eqx.tree_at(lambda m: m.log_noise, point.model, log_noise)
-    return point._replace(config=config, model=model)
 
 
 def make_reference(

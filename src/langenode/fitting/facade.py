@@ -12,9 +12,10 @@ from langenode.data import Columns, Dataset
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.own import OwnConfig
 from langenode.fitting import build, fit_file, headers, plan, solve
-from langenode.fitting.build import PointChoice, Prepared
+from langenode.fitting.build import Prepared
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import USER_MODEL, Fit
+from langenode.fitting.points import PointChoice
 from langenode.fitting.priors import PriorArgument, prior_layer
 from langenode.fitting.progress import Reporter
 from langenode.inference.partition import Where

@@ -22,8 +22,9 @@ from langenode._types import PRNGKeyArray
 from langenode.config import Config, to_toml
 from langenode.data import Dataset
 from langenode.experiments.base import Experiment
-from langenode.fitting import build, methods
-from langenode.fitting.build import PointChoice, Prepared, Streams
+from langenode.fitting import build, methods, points
+from langenode.fitting.build import Prepared, Streams
+from langenode.fitting.points import PointChoice
 from langenode.fitting.priors import penalty_diagnostics, prior_diagnostics
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.inference.calibration import Calibration
@@ -61,7 +62,7 @@ class Solved(NamedTuple):
 
 def find_point(experiment: Experiment, config: Any, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
     """The model at its maximum likelihood, the best of its candidates."""
-    choice = build.choose_model(experiment, config, data)
+    choice = points.choose_model(experiment, config, data)
     for tried in choice.tried:
         reporter.say(f"maximum likelihood: {tried['name']}, validation error {tried['error']:.4g} (scaled)")
     return choice

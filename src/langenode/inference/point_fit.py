@@ -1,6 +1,7 @@
 """The point that the sampler starts from: maximum likelihood (Algorithm 1, line 1)."""
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -48,7 +49,8 @@ def fit_mle(
     params = jax.tree.map(lambda leaf, unit: leaf.astype(dtype) / unit, given, units)
     misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, dtype)
     # Numbers are arrays, so that another data set of the same shape runs the same program.
-    loss = _Loss(misfit, static, jax.tree.map(lambda unit: jnp.asarray(unit, dtype), units), jnp.asarray(penalty, dtype))
+    as_array = functools.partial(jnp.asarray, dtype=dtype)
+    loss = _Loss(misfit, static, jax.tree.map(as_array, units), as_array(penalty))
     params, losses = _minimise(loss, params, learning_rate, num_adam)
     refined, more = _minimise(loss, params, None, num_lbfgs)
     reached, lowest = float(_value(loss, params)), float(_value(loss, refined))

@@ -19,9 +19,10 @@ from langenode.data import Columns, save_data
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.base import Companion, Drawing, Experiment, Splits
 from langenode.fitting import build, evaluation, facade, headers, plan, solve
-from langenode.fitting.build import PointChoice, Prepared, Streams
+from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import Fit
+from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import Reporter
 from langenode.fitting.provenance import provenance_of
 from langenode.fitting.report import drawn

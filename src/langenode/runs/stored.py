@@ -10,8 +10,8 @@ from langenode.config import ConfigError, to_toml
 from langenode.data import Dataset, load_data
 from langenode.experiments.base import Experiment, Splits
 from langenode.fitting import build, facade, headers
-from langenode.fitting.build import PointChoice
 from langenode.fitting.fit import Fit
+from langenode.fitting.points import PointChoice
 from langenode.storage import container, tables
 from langenode.storage.container import FitFileError
 from langenode.storage.folder import RunFolder, RunFolderError

@@ -1,0 +1,85 @@
+"""The point that a fit starts from: candidates at their maximum likelihood, and the plainest that is good enough."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from langenode.config import Config
+from langenode.data import Dataset
+from langenode.experiments.base import Experiment
+from langenode.fitting.build import Prepared, noise_levels, untrained
+from langenode.inference.noise import noise_parts
+from langenode.inference.point_fit import fit_mle, replicates_mean, rms_error
+from langenode.inference.weight_scales import search_units
+
+# A later, less plain candidate must lower the validation error by this much to be kept.
+WORTHWHILE = 0.95
+
+
+class PointChoice(NamedTuple):
+    """The candidate that was kept, its model at maximum likelihood, and all that were tried with their errors.
+
+    `start` is its model before.
+    """
+
+    name: str
+    config: Any
+    model: Any
+    tried: list[dict[str, Any]]
+    start: Any = None
+
+
+def choose_model(experiment: Experiment, config: Config, data: Prepared) -> PointChoice:
+    """Fit the candidates' models by maximum likelihood; keep the plainest whose validation error is good.
+
+    None is tried after one whose error is below the standard error of the replicates' means: no better one could show.
+    """
+    kept: PointChoice | None = None
+    tried, best = [], np.inf
+    judged = data.train if data.validation is None else data.validation
+    for name, candidate in experiment.candidates(config).items():
+        start = untrained(experiment, candidate)
+        model = fit_point(candidate, start, data.train)
+        error = rms_error(model, judged)
+        tried.append({"name": name, "error": error})
+        if kept is None or error < WORTHWHILE * best:
+            kept, best = PointChoice(name, candidate, model, tried, start), error
+        if best < replicates_mean(judged).standard_error:
+            break
+    assert kept is not None
+    return settle_noise(kept, data)
+
+
+def fit_point(config: Config, model: Any, train: Dataset) -> Any:
+    """The model at its maximum likelihood."""
+    options = config.mle
+    units = search_units(model, train) if options.units == "automatic" else None
+    return fit_mle(
+        model,
+        train,
+        num_adam=options.num_adam,
+        num_lbfgs=options.num_lbfgs,
+        learning_rate=options.learning_rate,
+        penalty=options.penalty,
+        units=units,
+    ).model
+
+
+def settle_noise(point: PointChoice, data: Prepared) -> PointChoice:
+    """The point with its noise in two parts, constant and proportional, where that is asked for or evident."""
+    asked = point.config.noise
+    if asked.kind != "inferred" or asked.proportional is False or point.model.log_noise is None:
+        return point
+    noise = asked.model_copy(update={"proportional": True})
+    config = point.config.model_copy(update={"noise": noise})
+    levels = noise_levels(config, data.scaling)
+    assert levels is not None
+    found = noise_parts(point.model, data.train, levels)
+    if asked.proportional == "auto" and not found.is_proportional.any():
+        plain = asked.model_copy(update={"proportional": False})
+        return point._replace(config=point.config.model_copy(update={"noise": plain}))
+    log_noise = jnp.asarray(found.log_noise, point.model.log_noise.dtype)
+    model = eqx.tree_at(lambda m: m.log_noise, point.model, log_noise)
+    return point._replace(config=config, model=model)
