@@ -1,5 +1,8 @@
 """Settings of the whole suite: 64-bit for closed forms, shapes checked at every call."""
 
+import shutil
+import tempfile
+
 import jax
 import pytest
 from jaxtyping import install_import_hook
@@ -11,9 +14,18 @@ jax.config.update("jax_disable_most_optimizations", True)
 install_import_hook("langenode", "beartype.beartype")
 
 
+def pytest_configure(config):
+    """Keep compiled programs on disk while the suite runs, one folder per worker: what a file compiles serves others."""
+    folder = tempfile.mkdtemp(prefix="langenode-compiled-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_a_file_are_dropped():
-    """A process may hold so many compiled programs (each maps memory) until the compiler crashes: drop a file's."""
+    """Each compiled program maps memory, and the compiler crashes when a process has too many: drop those of a file."""
     yield
     jax.clear_caches()
 
