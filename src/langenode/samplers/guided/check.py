@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from langenode._types import PRNGKeyArray
 from langenode.posteriors.density import Density
@@ -40,8 +40,8 @@ class Gap(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """What the difference adds to the error of the log-evidence: its part beyond chance, in squares."""
-        return math.sqrt(max(0.0, self.value**2 - self.error**2)) if self.value > 0.0 else 0.0
+        """What it adds to the error of the log-evidence: all of it where it is positive, chance included."""
+        return max(0.0, self.value)
 
     @property
     def is_large(self) -> bool:
@@ -55,8 +55,8 @@ def run_check(
     """`num` short runs at a fifth of the horizon, their paths together."""
     trials, shorter = Trials.of(density, settings), SHORTER * horizon
     done = [trials.run(shorter, eta, key=jax.random.fold_in(key, i)) for i in range(num)]
-    log_weights = np.concatenate([trial.log_weights for trial in done])
-    found = summarise(log_weights, np.arange(len(log_weights)))
+    log_weights = jnp.concatenate([jnp.asarray(trial.log_weights) for trial in done])
+    found = summarise(log_weights, jnp.arange(len(log_weights)))
     cost = sum(trial.num_evaluations for trial in done)
     return Check(shorter, found.log_evidence, found.log_evidence_error, cost)
 

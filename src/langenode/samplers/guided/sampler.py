@@ -77,7 +77,8 @@ def guided_langevin(density: Density, settings: GuidedSettings = DEFAULTS, *, ke
     """
     key_pilot, key_paths, key_moves, key_check = jax.random.split(key, 4)
     plan, short = Plan.of(density, settings), pilot_settings(settings)
-    horizon, eta, cost = settings.horizon or HORIZON, settings.eta, 0
+    horizon = HORIZON if settings.horizon is None else settings.horizon
+    eta, cost = settings.eta, 0
     if eta is None:
         pilot = run_pilot(density, short, key=key_pilot)
         horizon, eta, cost = pilot.horizon, pilot.eta, pilot.num_evaluations
