@@ -56,11 +56,11 @@ class Case(NamedTuple):
     def density(self) -> Density:
         return Density(self.model.log_likelihood, self.model.residual, None, 2, np.dtype(float))
 
-    def is_inside(self, z: np.ndarray) -> np.ndarray:
+    def is_inside(self, z: np.ndarray | Array) -> np.ndarray:
         return np.asarray(z)[:, 0] > self.border
 
     def exact(self, limit: float = 7.0) -> Exact:
-        """By the trapezoid rule: exact to rounding for a smooth integrand, the share to the width of a cell (0.0035)."""
+        """By the trapezoid rule: exact to rounding for a smooth integrand, the share to the width of a cell, 0.0035."""
         axes = [np.linspace(-limit, limit, num) for num in (4001, 401)]
         grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)
         values = np.asarray(_log_joints(self.model, jnp.asarray(grid)), float)
@@ -98,9 +98,7 @@ def score(case: Case, exact: Exact, found: GuidedDraws) -> Score:
     share_error = math.hypot(float(np.sqrt(np.sum(families**2))), found.gap.excess if found.gap else 0.0)
     evidence = found.log_evidence - exact.log_evidence
     rounding = 1e-9
-    return Score(
-        evidence, share, evidence / (found.log_evidence_error + rounding), (share - exact.share) / share_error
-    )
+    return Score(evidence, share, evidence / (found.log_evidence_error + rounding), (share - exact.share) / share_error)
 
 
 @eqx.filter_jit

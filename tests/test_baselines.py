@@ -22,7 +22,7 @@ from langenode.samplers.modes import find_modes, prior_starts
 
 
 def guided(density, *, key, **options):
-    return guided_langevin(density, GuidedSettings(**options), key=key).sampled()
+    return guided_langevin(density, GuidedSettings(num_checks=0, **options), key=key).sampled()
 
 
 METHODS: dict[str, Callable[..., Sampled]] = {
@@ -40,7 +40,7 @@ NEED_BLACKJAX = ("nuts", "smc", "sgld", "svgd", "pathfinder")
 
 # Small, and the same in most tests: what costs time here is compiling.
 SMALL: dict[str, dict] = {
-    "guided": {"num_paths": 64, "num_steps": 4, "num_start_iterations": 10, "eta": 0.0, "num_moves": 1, "num_checks": 0},
+    "guided": {"num_paths": 64, "num_steps": 4, "num_start_iterations": 10, "eta": 0.0, "num_moves": 1},
     "nuts": {"num_chains": 32, "num_warmup": 160, "num_draws": 2048, "thinning": 2, "max_doublings": 5},
     "smc": {"num_draws": 512, "num_islands": 16, "num_moves": 2, "num_leapfrog": 6, "num_last_moves": 4},
     "sgld": {"num_chains": 64, "num_warmup": 30, "num_draws": 512, "thinning": 10, "step_size": 0.2},

@@ -44,7 +44,7 @@ def normal_log_likelihood(residual, constant, z):
 
 def guided_langevin(residual, dim, *, key, log_likelihood=None, log_constant=0.0, dtype: Any = float, **options):
     density = density_of(residual, dim, log_likelihood=log_likelihood, log_constant=log_constant, dtype=dtype)
-    return sample(density, GuidedSettings(**{"num_checks": 0} | options), key=key)
+    return sample(density, GuidedSettings(**options)._replace(num_checks=0), key=key)
 
 
 def assert_normal(draws, mean, covariance):

@@ -8,7 +8,7 @@ from overlapping_cases import all_cases, score
 from langenode.posteriors.particles import Summary, Trust
 from langenode.samplers.guided import GuidedSettings, guided_langevin
 from langenode.samplers.guided.check import Check, Gap, compare, judge_gap
-from langenode.samplers.guided.pilot import Candidate, _best, _better
+from langenode.samplers.guided.pilot import Candidate, _best, _better, _relative_ess, _scored
 
 SMALL = GuidedSettings(num_paths=512, num_steps=16, num_start_iterations=20)
 CASES = {case.name: case for case in all_cases()}
@@ -46,7 +46,9 @@ def test_the_shorter_horizon_must_be_better_path_by_path():
     unlike = alike._replace(parts=parts[::-1])  # differences of 0.7 and -0.7: an error of 0.81
     assert _better(long, unlike) is long
     assert _better(long, unlike._replace(score=0.9)).horizon == 0.05
-    assert _better(long, alike._replace(score=-np.inf)) is long
+    nothing = _scored(0.25, 1.0, np.full(4, -np.inf))
+    assert _better(long, nothing) is long and _better(nothing, alike) is alike
+    assert not _relative_ess(nothing) >= 0.0  # never a linear model
 
 
 # --- the check

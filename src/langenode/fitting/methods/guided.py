@@ -50,9 +50,7 @@ def draw(density: Any, options: Options, *, key: Any, budget: float | None) -> A
     return found.sampled(num_steps=num_steps, num_evaluations=cost)
 
 
-def _paths(
-    density: Any, options: Options, num_steps: int, horizon: float | None, eta: float | None, key: Any
-) -> Any:
+def _paths(density: Any, options: Options, num_steps: int, horizon: float | None, eta: float | None, key: Any) -> Any:
     """One run: paths steered by the residuals and weighted by the log-likelihood."""
     from langenode.samplers.guided import GuidedSettings, guided_langevin
 

@@ -4,4 +4,4 @@ from langenode.samplers.guided.paths import GuidedSettings
 from langenode.samplers.guided.pilot import run_pilot
 from langenode.samplers.guided.sampler import GuidedDraws, guided_langevin
 
-__all__ = ["GuidedDraws", "GuidedSettings", "run_pilot", "guided_langevin"]
+__all__ = ["GuidedDraws", "GuidedSettings", "guided_langevin", "run_pilot"]

@@ -64,7 +64,9 @@ def run_check(
 def compare(summary: Summary, check: Check) -> Gap | None:
     """The difference; None where one of them found nothing."""
     value = check.log_evidence - summary.log_evidence
-    return Gap(value, math.hypot(check.log_evidence_error, summary.log_evidence_error)) if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return Gap(value, math.hypot(check.log_evidence_error, summary.log_evidence_error))
 
 
 def judge_gap(trust: Trust, gap: Gap | None, horizon: float) -> Trust:

@@ -49,7 +49,7 @@ class Trials(NamedTuple):
 class Candidate(NamedTuple):
     """A horizon and an eta, their score, a bound of the log-evidence, its standard error, and each path's part in it.
 
-    The parts are `exp(log_weight / 2)` over their mean.
+    The parts are `exp(log_weight / 2)` over their mean, or zero where no path has a weight.
     """
 
     horizon: float
@@ -96,7 +96,7 @@ def run_pilot(density: Density, settings: GuidedSettings, etas: Sequence[float] 
         return _scored(horizon, eta, trial.log_weights)
 
     tried = [candidate(horizon, 0.0)]
-    if _relative_ess(tried[0]) < LINEAR_ESS:
+    if not _relative_ess(tried[0]) >= LINEAR_ESS:  # nor where it is no number
         tried = [candidate(horizon, eta) for eta in etas]
     best = _best(tried)
     if settings.horizon is None:
@@ -113,7 +113,7 @@ def _scored(horizon: float, eta: float, log_weights: np.ndarray) -> Candidate:
     """`2 log mean exp(log_weight / 2)` and its standard error."""
     highest = float(np.max(log_weights))
     if not math.isfinite(highest):
-        return Candidate(horizon, eta, -math.inf, math.inf, np.ones_like(log_weights))
+        return Candidate(horizon, eta, -math.inf, math.inf, np.zeros_like(log_weights))
     roots = np.exp(0.5 * (log_weights - highest))
     parts = roots / roots.mean()
     error = 2.0 * float(np.std(parts, ddof=1)) / math.sqrt(len(parts))

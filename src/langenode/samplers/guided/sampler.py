@@ -24,9 +24,9 @@ class GuidedDraws(NamedTuple):
     """Weighted draws in whitened coordinates, and how good they are.
 
     The log of the mean of `exp(log_weights)` is `log_evidence`, with or without resampling; its error consists of
-    `sampling_error` and of `gap`, how much more a check at a shorter horizon found. `lineage` is the path each draw descends from, `ancestors` the
-    share of paths that have descendants. `acceptance` is that of the final moves, `num_evaluations` how often the model
-    was run, a Jacobian counting as its columns or rows.
+    `sampling_error` and of `gap`, how much more a check at a shorter horizon found. `lineage` is the path each draw
+    descends from, `ancestors` the share of paths that have descendants. `acceptance` is that of the final moves,
+    `num_evaluations` how often the model was run, a Jacobian counting as its columns or rows.
     """
 
     draws: Float[Array, "sample dim"]
