@@ -22,7 +22,7 @@ from langenode.samplers.modes import find_modes, prior_starts
 
 
 def guided(density, *, key, **options):
-    return guided_langevin(density, GuidedSettings(**options), key=key).sampled()
+    return guided_langevin(density, GuidedSettings(num_checks=0, **options), key=key).sampled()
 
 
 METHODS: dict[str, Callable[..., Sampled]] = {

@@ -13,9 +13,8 @@ from langenode.posteriors import Density
 from langenode.posteriors.particles import Summary, judge, summarise, systematic
 from langenode.samplers import smc
 from langenode.samplers.gauss_newton import linearise, smaller_form
-from langenode.samplers.guided import GuidedSettings, choose_eta
+from langenode.samplers.guided import GuidedSettings, run_pilot
 from langenode.samplers.guided import guided_langevin as sample
-from langenode.samplers.guided.pilot import _best
 from langenode.samplers.moves import hamiltonian_moves
 
 FORMS = ("weights", "data")
@@ -45,7 +44,7 @@ def normal_log_likelihood(residual, constant, z):
 
 def guided_langevin(residual, dim, *, key, log_likelihood=None, log_constant=0.0, dtype: Any = float, **options):
     density = density_of(residual, dim, log_likelihood=log_likelihood, log_constant=log_constant, dtype=dtype)
-    return sample(density, GuidedSettings(**options), key=key)
+    return sample(density, GuidedSettings(**options)._replace(num_checks=0), key=key)
 
 
 def assert_normal(draws, mean, covariance):
@@ -282,18 +281,11 @@ def test_the_pilot_takes_no_softening_for_a_linear_model():
     problem = problems.linear_gaussian(2, num_data=4, sigma=0.2)
     residual, constant = linear_residual(problem)
     settings = GuidedSettings(num_steps=8, num_paths=32, num_start_iterations=20)
-    pilot = choose_eta(density_of(residual, 2, log_constant=constant), settings, key=jax.random.key(9))
-    assert pilot.eta == 0.0
-    np.testing.assert_allclose(pilot.scores[0], problem.log_evidence, rtol=0.0, atol=1e-6)
-
-
-def test_the_pilot_takes_the_best_score_less_its_error_or_the_median_where_that_is_not_known():
-    etas = (100.0, 3.0, 10.0)
-    assert _best(etas, (1.0, 5.0, 4.3), (0.1, 0.5, 0.1)) == 3.0  # 0.9, 4.5 and 4.2
-    assert _best(etas, (1.0, 5.0, 4.8), (0.1, 0.5, 0.1)) == 10.0  # 0.9, 4.5 and 4.7: not the highest score
-    assert _best(etas, (9.0, 4.4, 1.0), (0.9, 0.1, 0.1)) == 100.0  # an error below one nat
-    assert _best(etas, (9.0, 4.4, 1.0), (1.1, 0.1, 0.1)) == 10.0  # above: the median
-    assert _best(etas, (-np.inf,) * 3, (np.inf,) * 3) == 10.0
+    pilot = run_pilot(density_of(residual, 2, log_constant=constant), settings, key=jax.random.key(9))
+    assert (pilot.eta, pilot.horizon) == (0.0, 0.25)  # both horizons are exact: the longer one stays
+    assert [one.horizon for one in pilot.candidates] == pytest.approx([0.25, 0.05])
+    scores = [one.score for one in pilot.candidates]
+    np.testing.assert_allclose(scores, problem.log_evidence, rtol=0.0, atol=1e-6)
 
 
 # --- runs of the model

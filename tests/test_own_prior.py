@@ -82,7 +82,7 @@ def test_the_default_method_finds_it_too():
     data = lines()
     slope, error = least_squares(data)
     found = ln.fit(data, model=Line(jnp.asarray(1.0)), target="posterior", progress=False,
-                   options={"guided": {"num": 512, "num_steps": 8, "eta": 0.0}})  # fmt: skip
+                   options={"guided": {"num": 512, "num_steps": 8, "eta": 0.0, "num_checks": 0}})  # fmt: skip
     assert found.config.method == "guided" and found.config.mle.penalty == 0.0
     draws = found.flat_sample(512)
     sigma = np.sqrt(np.mean((data.outputs[..., 0] - slope * TIMES) ** 2)) / NOISE

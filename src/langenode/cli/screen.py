@@ -219,6 +219,7 @@ def _weight_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 _DIAGNOSTICS = {
     "elbo": ("ELBO", ".4f", ""),
     "log_evidence": ("log-evidence", ".4f", ""),
+    "horizon_gap": ("log-evidence missed, by the check", ".4f", ""),
     "relative_ess": ("relative ESS", ".4f", ""),
     "ancestors": ("surviving ancestors", ".3f", "fraction of the paths"),
     "k_hat": ("k-hat", ".2f", "trust below 0.7"),

@@ -20,10 +20,12 @@ class Options(DrawnOptions):
     """steps of a path"""
     most_steps: Count = 256
     """steps are doubled up to this where few ancestors survive"""
-    horizon: Positive = 0.25
-    """pseudo-time of a path"""
+    horizon: Positive | None = None
+    """pseudo-time of a path; none: 0.25 or 0.05, chosen by a pilot"""
     eta: Annotated[float, Field(ge=0)] | None = None
     """caution of the control; none: chosen by a pilot"""
+    num_checks: Annotated[int, Field(ge=0)] = 2
+    """short runs at a fifth of the horizon that tell whether paths miss a part of the posterior"""
     resample_below: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """relative effective sample size below which paths are resampled"""
     num_moves: Annotated[int, Field(ge=0)] = 0
@@ -37,28 +39,29 @@ class Options(DrawnOptions):
 def draw(density: Any, options: Options, *, key: Any, budget: float | None) -> Any:
     """Draws, with twice the steps where they are needed: up to `most_steps`, and where that may help."""
     del budget  # a run is short, and cannot be cut
-    num_steps, eta, cost = options.num_steps, options.eta, 0
+    num_steps, horizon, eta, cost = options.num_steps, options.horizon, options.eta, 0
     while True:
-        found = _paths(density, options, num_steps, eta, key)
+        found = _paths(density, options, num_steps, horizon, eta, key)
         cost += found.num_evaluations
-        is_good = found.ancestors >= WANTED_ANCESTORS and found.log_evidence_error <= WANTED_EVIDENCE_ERROR
+        is_good = found.ancestors >= WANTED_ANCESTORS and found.sampling_error <= WANTED_EVIDENCE_ERROR
         if is_good or found.ancestors < HOPELESS_ANCESTORS or 2 * num_steps > options.most_steps:
             break
-        num_steps, eta = 2 * num_steps, found.eta
+        num_steps, horizon, eta = 2 * num_steps, found.horizon, found.eta
     return found.sampled(num_steps=num_steps, num_evaluations=cost)
 
 
-def _paths(density: Any, options: Options, num_steps: int, eta: float | None, key: Any) -> Any:
+def _paths(density: Any, options: Options, num_steps: int, horizon: float | None, eta: float | None, key: Any) -> Any:
     """One run: paths steered by the residuals and weighted by the log-likelihood."""
     from langenode.samplers.guided import GuidedSettings, guided_langevin
 
     settings = GuidedSettings(
         num_paths=options.num,
         num_steps=num_steps,
-        horizon=options.horizon,
+        horizon=horizon,
         eta=eta,
         resample_below=options.resample_below,
         num_moves=options.num_moves,
+        num_checks=options.num_checks,
         chunk=options.chunk,
     )
     return guided_langevin(density, settings, key=key)

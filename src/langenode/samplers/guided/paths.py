@@ -19,7 +19,8 @@ Resampling multiplies the weights by the twisting function `-t |r|^2/2 - |x - rh
 an estimate of the log-likelihood still to come. After it the effective sample size certifies nothing: look at the
 share of ancestors that survive. A path heads for one mode, which its state must make likely. A short horizon keeps
 modes apart from the start; with a long one, paths stand for one of several modes that their state does not
-distinguish, and the evidence is too low.
+distinguish, and the evidence is too low. The pilot therefore chooses the horizon (`pilot`), and short runs at a yet
+shorter one check the result (`check`).
 """
 
 from typing import NamedTuple
@@ -43,20 +44,23 @@ CHUNK_CELLS = 2**18  # cells of the Jacobians in work at once: more leave the pr
 class GuidedSettings(NamedTuple):
     """How paths are run.
 
-    `eta` softens the data far from the end (0 for a linear model; None: chosen by `choose_eta`). Paths are resampled
-    where the relative effective sample size falls below `resample_below` (0: never), and moved `num_moves` times by HMC
-    at the end. `chunk` paths at a time bound the memory (None: as many as suit the processor's cache); each path has
-    its own key, so the result depends on the chunk by rounding only. `form` is that of the Gauss-Newton algebra (None:
-    the one with the smaller matrices).
+    `eta` softens the data far from the end (0 for a linear model; None: chosen by `run_pilot`). The `horizon` is the
+    pseudo-time of a path (None: chosen together with eta, 0.25 where eta is given). `num_checks` short runs at a fifth
+    of the horizon find out whether paths miss a part of the posterior (0: no check). Paths are resampled where the
+    relative effective sample size falls below `resample_below` (0: never), and moved `num_moves` times by HMC at the
+    end. `chunk` paths at a time bound the memory (None: as many as suit the processor's cache); each path has its own
+    key, so the result depends on the chunk by rounding only. `form` is that of the Gauss-Newton algebra (None: the one
+    with the smaller matrices).
     """
 
     num_paths: int = 1024
     num_steps: int = 64
-    horizon: float = HORIZON
+    horizon: float | None = None
     eta: float | None = None
     num_start_iterations: int = 40
     resample_below: float = 0.5
     num_moves: int = 0
+    num_checks: int = 2
     chunk: int | None = None
     form: Form | None = None
 
