@@ -15,7 +15,7 @@ install_import_hook("langenode", "beartype.beartype")
 
 
 def pytest_configure(config):
-    """Keep compiled programs on disk while the suite runs, one folder per worker: what a file compiles serves others."""
+    """Keep compiled programs on disk while the suite runs, by worker: what one file compiles serves the others."""
     folder = tempfile.mkdtemp(prefix="langenode-compiled-")
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     jax.config.update("jax_compilation_cache_dir", folder)

@@ -94,11 +94,13 @@ def train(
     if state is None:
         state = initial_state(problem, settings)
     begin = time.perf_counter()
+    # When to stop is decided here: fits that differ in nothing else share their programs.
+    compiled = settings._replace(patience=0, largest_skips=0)
     while int(state.step) < settings.num_updates and not _is_out_of_patience(state, settings):
-        state = _run_block(state, static, data, key, settings)
+        state = _run_block(state, static, data, key, compiled)
         _stop_where_not_finite(state, settings)
         if validation is not None:
-            state = _judge(state, _score(state, static, validation, key, settings), settings)
+            state = _judge(state, _score(state, static, validation, key, compiled), settings)
         if on_block is not None:
             seconds = time.perf_counter() - begin
             current = _assembled(state.averaged, static, int(state.step), settings)
