@@ -10,6 +10,7 @@ from langenode.config import ConfigError, to_toml
 from langenode.data import Dataset, load_data
 from langenode.experiments.base import Experiment, Splits
 from langenode.fitting import build, facade, headers
+from langenode.fitting.cross import FoldPoints
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.storage import container, tables
@@ -54,6 +55,18 @@ def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
     except FitFileError as error:
         raise FitFileError(f"{error}; or config.toml beside it has been changed") from None
     return PointChoice(header["chosen"], settled, model, header["tried"])
+
+
+def read_fold_points(path: Path, experiment: Experiment, config: Any) -> FoldPoints:
+    """The candidates of a fold at maximum likelihood, with their errors, the plainest first."""
+    header = headers.read_fold_header(path)
+    candidates = experiment.candidates(config)
+    unknown = sorted(set(header["errors"]) - set(candidates))
+    if unknown:
+        raise FitFileError(f"a fold must have candidates of its run; {path} has {unknown[0]!r}; fit again with --force")
+    names = [name for name in candidates if name in header["errors"]]
+    models = container.read_tree(path, {name: build.structure(experiment, candidates[name]) for name in names})
+    return FoldPoints(models, {name: header["errors"][name] for name in names}, header["num_cells"])
 
 
 def read_fit(path: Path, experiment: Experiment, config: Any, train: Dataset) -> Fit:
