@@ -110,7 +110,9 @@ def cross_validate(
     kinds = [choose_kind(_without(found, number))[0] for number in range(len(folds))]
     fits = []
     for number, (part, kind) in enumerate(zip(folds, kinds, strict=True)):
-        reporter.say(f"fold {number + 1} of {len(folds)}: {kind}, {part.test.num_trajectories} trajectories held out")
+        reporter.say(
+            f"fold {number + 1} of {len(folds)}: {kind}, held out: {part.test.num_trajectories} of {len(fold)}"
+        )
         make = lambda part=part, kind=kind, of=found[number]: fit_fold(experiment, config, part, of, kind, reporter)  # noqa: E731
         fits.append(kept.fit(number, make))
     calibration, factors = calibrate_folds(config, folds, fits)

@@ -114,7 +114,8 @@ class Run:
             sources.refuse_changed(self.folder, self._provenance)
         splits = self._given or self.experiment.simulate(self.config, self.keys.data)
         for path, data in zip(self._split_paths(), splits, strict=True):
-            save_data(data, path)
+            if data.num_trajectories:  # with folds there are no validation data
+                save_data(data, path)
         self._made = _Made(splits=splits)
         self._record(simulate=time.perf_counter() - begin)
 
@@ -184,7 +185,9 @@ class Run:
     def splits(self) -> Splits:
         """The run's data."""
         if self._made.splits is None:
-            self._made = self._made._replace(splits=stored.read_splits(self._split_paths()))
+            self._made = self._made._replace(
+                splits=stored.read_splits(self._split_paths(), self.experiment, self.config)
+            )
         assert self._made.splits is not None
         return self._made.splits
 

@@ -25,9 +25,11 @@ def has_config(folder: RunFolder, config: Any) -> bool:
     return folder.config.is_file() and folder.config.read_bytes() == to_toml(config).encode("utf-8")
 
 
-def read_splits(paths: Sequence[Path]) -> Splits:
-    """Training, validation and test data, which have the same columns."""
-    splits = Splits(*(load_data(path) for path in paths))
+def read_splits(paths: Sequence[Path], experiment: Experiment, config: Any) -> Splits:
+    """Training, validation and test data, which have the same columns; with folds there are no validation data."""
+    train = load_data(paths[0])
+    is_folded = experiment.folds(config, train) is not None
+    splits = Splits(train, train.select([]) if is_folded else load_data(paths[1]), load_data(paths[2]))
     for path, data in zip(paths, splits, strict=True):
         for what in ("input_names", "output_names"):
             if getattr(data, what) != getattr(splits.train, what):
