@@ -1,6 +1,6 @@
 """Coverage of the default fit's 90 % bands on new trajectories, where there are few to learn from.
 
-    python benchmarks/few_trajectories.py --seeds 0,1,2 --out benchmarks/results/few_trajectories.json
+    python benchmarks/few_trajectories.py --seeds 0,1,2 --out few_trajectories.json
 
 Two processes relax towards a level that differs between trajectories and is known as an input, from starts that are
 read with noise like everything else. With `white` errors the rate is the same for all; with `rates` it is log-normal
@@ -79,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/few_trajectories.json"))
+    parser.add_argument("--out", type=Path, default=Path("few_trajectories.json"))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # as the command does
     rows: list[dict[str, Any]] = []
