@@ -148,7 +148,7 @@ def test_folds_after_the_first_and_the_final_fit_compile_nothing_new(folded):
     config, _, _, folds, whole, _, _ = folded
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **_: compiled.append(name) if "backend_compile" in name else None
+        lambda event, duration_secs, **kwargs: compiled.append(event) if "backend_compile" in event else None
     )
     points = [cross.find_points(own.EXPERIMENT, config, part) for part in folds[1:]]
     for part, found in zip(folds[1:], points, strict=True):
@@ -297,5 +297,5 @@ def test_force_replaces_the_files_of_folds_and_a_given_split_has_none(run):
     done("fit", "readings.csv", "--out", "run", "--force", *OWN, *options("data.split=[0.5,0.25,0.25]"), cwd=place)
     assert [p.name for p in (place / "run").glob("fold-*")] == ["fold-notes.txt"]
     assert "cross_validation" not in metrics_of(place / "run")
-    config, _ = planned(relaxations(), data={"split": [0.5, 0.25, 0.25]})
+    config = plan.plan_data(relaxations(), {**SMALL, "data": {"split": [0.5, 0.25, 0.25]}})[1]
     assert config.data.folds is None
