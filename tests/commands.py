@@ -61,8 +61,8 @@ OU = options(
     "predict.num_samples=32 predict.num_weights=64 predict.num_w1_draws=3"
 )
 OWN = options(
-    "method=gaussian-diagonal noise.calibrate=false training.num_updates=20 training.num_samples=8 mle.num_adam=20 "
-    "mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 predict.num_samples=32 "
+    "data.folds=none method=gaussian-diagonal noise.calibrate=false training.num_updates=20 training.num_samples=8 "
+    "mle.num_adam=20 mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 predict.num_samples=32 "
     "predict.num_weights=64"
 )
 COMPILE_ONCE = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}

@@ -8,8 +8,8 @@ import pytest
 from langenode.experiments import EXPERIMENTS
 from langenode.fitting import build, points, solve
 from langenode.fitting.choose import configure
-from langenode.fitting.facade import fit_of
 from langenode.fitting.methods import methods
+from langenode.fitting.solve import fit_of
 
 # Compilation is what these tests cost: few weights, few times, few steps.
 SMALL_OPTIONS = {"num": 16, "num_steps": 3, "eta": 1.0, "num_chains": 4, "num_warmup": 20, "num_islands": 2}

@@ -18,6 +18,7 @@ from langenode.inference.density import whiten
 from langenode.storage.container import FitFileError
 
 QUICK = {
+    "data": {"folds": None},
     "training": {"num_updates": 30, "num_samples": 8, "block": 10},
     "mle": {"num_adam": 30, "num_lbfgs": 10},
     "model": {"kind": "state", "layers": [4]},
@@ -116,7 +117,7 @@ def test_other_columns_than_those_fitted_are_refused(generic):
 
 
 def test_what_could_not_be_learned_from_is_refused_before_any_work():
-    with pytest.raises(ln.DataError, match="at least 3 trajectories"):
+    with pytest.raises(ln.DataError, match="at least 2 trajectories"):
         ln.fit(relaxations(1))
     with pytest.raises(ConfigError, match=r"did you mean training\.num_updates"):
         ln.fit(relaxations(), options={"training": {"num_update": 3}})

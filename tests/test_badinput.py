@@ -141,7 +141,7 @@ BAD_TABLES = {
     "infinite output": (changed(3, "v", "inf"), [], ("outputs must be finite", "'v'")),
     "decreasing time": (changed(4, "t", "0.1"), [], ("increase strictly", "0.1 after 0.75", "'r0'")),
     "duplicated time": (changed(4, "t", "0.75"), [], ("increase strictly", "0.75 after 0.75")),
-    "one trajectory": (text(rows(num=1)), [], ("one trajectory", "at least 3")),
+    "one trajectory": (text(rows(num=1)), [], ("one trajectory", "at least 2")),
     "one time point": (text(rows(steps=1)), [], ("time point",)),
     "constant output": (text([[*row[:4], "2.5"] for row in rows()]), ["--outputs", "x,v"], ("'v'", "must vary")),
     "constant outputs": (text([[*row[:3], "1", "2"] for row in rows()]), ["--inputs", "force"], ("output", "constant")),

@@ -603,7 +603,7 @@ def test_a_single_record_is_planned_in_windows(tmp_path, monkeypatch, capsys, st
     assert command(monkeypatch, capsys, *advised(out))[0] == 0
     (run,) = started
     assert run.config.data.windows == 6
-    assert [part.num_trajectories for part in run._given] == [4, 1, 1]
+    assert [part.num_trajectories for part in run._given] == [6, 0, 6]  # each window is held out once
     with pytest.raises(DataError, match="found one trajectory"):
         from langenode.fitting.plan import plan_file
 

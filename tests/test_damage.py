@@ -189,7 +189,12 @@ def make_run(home: Path) -> None:
     from langenode.storage.folder import write_bytes, write_json
 
     (home / "readings.csv").write_text(text(rows()))
-    asked = {"method": "nuts", "model": {"kind": "state", "layers": [3]}, "predict": {"num_samples": 4}}
+    asked = {
+        "method": "nuts",
+        "data": {"folds": "none"},
+        "model": {"kind": "state", "layers": [3]},
+        "predict": {"num_samples": 4},
+    }
     plan = plan_file(home / "readings.csv", [asked])
     facts = {"source": plan.source, "columns": plan.reading.columns._asdict()}
     facts["choices"] = [choice._asdict() for choice in plan.choices]

@@ -215,6 +215,7 @@ def test_new_readings_have_both_parts():
 # Fits
 
 QUICK = {
+    "data": {"folds": None},
     "mle": {"num_adam": 30, "num_lbfgs": 0},
     "model": {"kind": "state", "layers": [3], "largest_step": 0.5},
     "predict": {"num_samples": 64},

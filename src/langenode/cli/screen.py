@@ -174,6 +174,8 @@ def _result_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         rows.append(("W1 to held-out data", _number(held_out.get("mean")), beside))
     for name, error in (found.get("rmse_over_std") or {}).items():
         rows.append((f"rmse of {name} / its std, held out", _number(error), ""))
+    if folds := found.get("cross_validation"):
+        rows.append(("trajectories, each held out once", str(sum(folds["sizes"])), f"{folds['folds']} folds"))
     rows += [
         ("energy score, held out", _number(found.get("energy_score")), ""),
         ("CRPS, held out", _number(found.get("crps")), ""),

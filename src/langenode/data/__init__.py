@@ -13,6 +13,7 @@ from langenode.data.csvfiles import table_files
 from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
+from langenode.data.folds import assign_folds, by_fold, num_folds, padded
 from langenode.data.levels import Level, find_levels, knees, spread_against_level
 from langenode.data.noise import NoiseEstimate, estimate_noise
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
@@ -49,6 +50,8 @@ __all__ = [
     "Scaling",
     "StatedColumnsError",
     "Table",
+    "assign_folds",
+    "by_fold",
     "check_fittable",
     "cut_into_windows",
     "estimate_noise",
@@ -59,7 +62,9 @@ __all__ = [
     "has_replicates",
     "knees",
     "load_data",
+    "num_folds",
     "num_windows",
+    "padded",
     "read_data",
     "read_whole",
     "refine",

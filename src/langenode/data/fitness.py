@@ -5,8 +5,8 @@ import numpy as np
 from langenode.data.checks import DataError, is_constant
 from langenode.data.dataset import Dataset
 
-# For training, validation and test.
-FEWEST_TRAJECTORIES = 3
+# One to learn from while the other is held out.
+FEWEST_TRAJECTORIES = 2
 # A distribution over the population needs several replicates; with fewer, only one model and its noise can be learned.
 FEWEST_REPLICATES = 5
 
@@ -16,9 +16,9 @@ def check_fittable(data: Dataset) -> None:
     if data.num_trajectories < FEWEST_TRAJECTORIES:
         found = "one trajectory" if data.num_trajectories == 1 else f"{data.num_trajectories} trajectories"
         raise DataError(
-            f"learning needs at least {FEWEST_TRAJECTORIES} trajectories, for training, validation and test, or a "
-            f"record that is long enough to be cut into windows; found {found}; add more, or name the column of their "
-            "labels with --trajectory"
+            f"learning needs at least {FEWEST_TRAJECTORIES} trajectories, one to learn from while the other is held "
+            f"out, or a record that is long enough to be cut into windows; found {found}; add more, or name the column "
+            "of their labels with --trajectory"
         )
     _check_counts(data, data.mask.any(axis=(1, 2)).astype(int), "at least one observed output", 1)
     _check_counts(data, data.lengths, "at least 2 time points", 2)

@@ -6,12 +6,13 @@ import numpy as np
 
 from langenode.data.checks import DataError
 from langenode.data.dataset import Dataset
-from langenode.data.fitness import FEWEST_TRAJECTORIES
 
 # About this many time points per window, within these numbers of windows.
 _POINTS = 20
 _FEWEST, _MOST = 5, 20
 _FEWEST_POINTS = 11
+# From this many trajectories on, whole ones can be held out and leave some variety to learn from.
+_ENOUGH_TRAJECTORIES = 3
 
 
 def num_windows(data: Dataset) -> int | None:
@@ -19,7 +20,7 @@ def num_windows(data: Dataset) -> int | None:
 
     Fewer than three trajectories are cut: each into windows of about 20 time points, at least 5 and at most 20 of them.
     """
-    if not 0 < data.num_trajectories < FEWEST_TRAJECTORIES:
+    if not 0 < data.num_trajectories < _ENOUGH_TRAJECTORIES:
         return None
     shortest = int(data.lengths.min())
     if shortest < _FEWEST_POINTS:

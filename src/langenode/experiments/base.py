@@ -44,6 +44,7 @@ class Results(NamedTuple):
     convergence: Mapping[str, np.ndarray]
     metrics: Mapping[str, Any]
     key: PRNGKeyArray
+    folds: np.ndarray | None = None  # of every test trajectory, where each was held out from the fit that predicts it
 
 
 class Drawing(NamedTuple):
@@ -87,6 +88,11 @@ def as_configured(config: Any) -> dict[str, Any]:
     return {"the model": config}
 
 
+def no_folds(config: Any, data: Dataset) -> np.ndarray | None:
+    """Default of `folds`: training, validation and test data, whatever their number."""
+    del config, data
+
+
 class Experiment(NamedTuple):
     """One demonstration, or a user's own data.
 
@@ -94,7 +100,8 @@ class Experiment(NamedTuple):
     reads) the data. `candidates(config)` are configurations, by name, whose models are tried, the plainest first; the
     best on validation data is kept. `companions(config)` are other fits, by name, that figures compare with. `metrics`
     adds entries to metrics.json; `figures` gives named figures, in the report's order. `has_exact_posterior(config)`
-    says whether the weights are few enough for sums over a grid to give their posterior.
+    says whether the weights are few enough for sums over a grid to give their posterior. `folds(config, train)` numbers
+    the fold of every trajectory where all data are training data and each is held out once; None where test data exist.
     `default_target` is what is inferred where the user says nothing; None leaves it to the method.
     """
 
@@ -110,3 +117,4 @@ class Experiment(NamedTuple):
     companions: Callable[[Any], Mapping[str, Any]] = no_companions
     candidates: Callable[[Any], Mapping[str, Any]] = as_configured
     has_exact_posterior: Callable[[Any], bool] = never
+    folds: Callable[[Any, Dataset], np.ndarray | None] = no_folds

@@ -11,15 +11,18 @@ import numpy as np
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config, ConfigError, Count, ModelConfig, Section
+from langenode.config import AtLeastTwo, Config, ConfigError, Count, ModelConfig, Section
 from langenode.data import (
     FEWEST_REPLICATES,
     Columns,
     DataError,
     Dataset,
+    assign_folds,
+    by_fold,
     check_fittable,
     from_first_complete_row,
     has_replicates,
+    num_folds,
     read_data,
     separate_by_start,
     starts_agree,
@@ -64,7 +67,9 @@ class OwnData(Section):
     windows: Count | None = None
     """every trajectory is cut into this many windows; chosen where there are fewer than three trajectories"""
     split: tuple[Fraction, Fraction, Fraction] = (0.6, 0.2, 0.2)
-    """fractions for training, validation and test, by trajectory or condition"""
+    """fractions for training, validation and test, by trajectory or condition, where there are no folds"""
+    folds: AtLeastTwo | Literal["auto"] | None = "auto"
+    """parts that are held out in turn while the final fit uses all data; auto: 5 below 40 trajectories, else none"""
 
 
 class OwnModel(ModelConfig):
@@ -115,6 +120,7 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     target = asked.get("target") or ("population" if is_population else "posterior")
     layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
     layer["data"] |= {} if windows is None else {"windows": windows}
+    layer["data"] |= {"folds": None} if "split" in asked.get("data", {}) else {}
     noisy_start, start_choice = choices.start(data)
     layer |= {"noise": {"in_start": noisy_start}, **scale_layer}
     made = [
@@ -206,12 +212,35 @@ def simulate(config: OwnConfig, key: PRNGKeyArray) -> Splits:
 
 
 def divide(data: Dataset, config: OwnConfig) -> Splits:
-    """Return training, validation and test trajectories, split by condition where there are several."""
+    """Return training, validation and test trajectories, split by condition where there are several.
+
+    With folds all are training data and, each held out once, test data.
+    """
+    fold = folds(config, data)
+    if fold is not None:
+        return Splits(data, data.select([]), by_fold(data, fold))
     if min(config.data.split) <= 0:
         raise DataError(
             f"each part of data.split must be above 0; found {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
     return Splits(*data.split(*config.data.split, seed=config.seed))
+
+
+def folds(config: OwnConfig, data: Dataset) -> np.ndarray | None:
+    """Return the fold of every trajectory; None where the data are divided once."""
+    num = num_folds(data, config.data.folds)
+    return None if num is None else assign_folds(data, num, seed=config.seed)
+
+
+def division_choice(config: OwnConfig, data: Dataset) -> list[Choice]:
+    """Return what is held out, where that was not asked for: each trajectory once below 40 of them."""
+    fold = folds(config, data)
+    if fold is None or config.data.folds != "auto":
+        return []
+    num, size = data.num_trajectories, np.bincount(fold)
+    why = f"{num} trajectories are too few to set some aside; the final fit is trained on all of them"
+    sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} or {size.max()}"
+    return [Choice("held out", f"every trajectory once, in {len(size)} folds of {sizes}", why)]
 
 
 def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
@@ -274,4 +303,5 @@ EXPERIMENT = Experiment(
     metrics=metrics,
     figures=figures,
     candidates=candidates,
+    folds=folds,
 )

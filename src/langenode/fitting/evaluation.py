@@ -33,19 +33,33 @@ def evaluate(
     found = common_metrics(results, Streams.of(results.config.seed))
     if training:
         found["training"] = training_state(results.history, training)
-    apart = {key: value for key, value in diagnostics.items() if key in ("mle", "calibration")}
+    apart = {key: value for key, value in diagnostics.items() if key in ("mle", "calibration", "cross_validation")}
     if of_samples := {key: value for key, value in diagnostics.items() if key not in apart}:
         found["posterior"] = of_samples
+    if results.folds is None:  # scores are on other data than those that were held out in folds
+        apart.pop("cross_validation", None)
     found |= apart
     if experiment.has_exact_posterior(results.config) and results.splits.train.num_trajectories:
         found |= _exact_posterior(results)
     if experiment.name == own.NAME:
-        fold = skill.Fold(results.splits.train, results.splits.test, results.observable)
-        found["skill"] = skill.skill_of([fold], seed=results.config.seed)
+        found["skill"] = skill.skill_of(_held_out(results), seed=results.config.seed)
     results = results._replace(metrics=found)
     found |= experiment.metrics(results)
     found["verdict"] = verdict.judge(found)
     return results
+
+
+def _held_out(results: Results) -> list[skill.Fold]:
+    """What was fitted, what was held out and what was predicted there; once for each fold where there are folds."""
+    train, test, fold = results.splits.train, results.splits.test, results.folds
+    if fold is None:
+        return [skill.Fold(train, test, results.observable)]
+    found = []
+    for number in range(int(fold.max()) + 1):
+        part, conditions = test.select(fold == number), np.unique(test.condition[fold == number])
+        samples = results.observable[:, conditions, : part.num_times]
+        found.append(skill.Fold(train.select(fold != number), part, samples))
+    return found
 
 
 def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
@@ -73,7 +87,7 @@ def _distances(results: Results, keys: Streams) -> dict[str, Any]:
     splits = results.splits
     found: dict[str, Any] = {"w1": None, "w1_held_out": None, "energy_distance": None}
     if has_replicates(splits.test):
-        found["w1_held_out"] = _w1(results, splits.test, keys) | {"to": "test", "data": _data_w1(splits)}
+        found["w1_held_out"] = _w1(results, splits.test, keys) | {"to": "test", "data": _data_w1(results)}
         found["energy_distance"] = _energy_distance(results)
     if splits.train.num_conditions > 1 and found["w1_held_out"]:
         found["w1"] = found["w1_held_out"]
@@ -120,9 +134,10 @@ def _problem_size(problem: Problem, splits: Splits) -> dict[str, Any]:
     }
 
 
-def _data_w1(splits: Splits) -> float | None:
+def _data_w1(results: Results) -> float | None:
     """The training data's own distance to test data: two samplings lie between a fit and held-out data, too."""
-    if not splits.train.num_trajectories or not splits.train.is_complete:
+    splits = results.splits
+    if not splits.train.num_trajectories or not splits.train.is_complete or results.folds is not None:
         return None
     held_out, train = splits.test.replicates(), splits.train.replicates()
     if train.outputs.shape[1:] != held_out.outputs.shape[1:]:
@@ -135,9 +150,12 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
     rng = np.random.default_rng(results.config.seed)
-    draws = jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws)
-    predictions = [predict(results.problem, data, size, results.rule, key=key) for key in draws]
-    sets = [observable(results.problem, prediction, results.rule, rng=rng) for prediction in predictions]
+    if results.folds is not None and data is results.splits.test:
+        predictions, sets = _picked(results, size, num_draws, rng)
+    else:
+        draws = jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws)
+        predictions = [predict(results.problem, data, size, results.rule, key=key) for key in draws]
+        sets = [observable(results.problem, prediction, results.rule, rng=rng) for prediction in predictions]
     distances = [metrics.w1(samples, replicates.outputs, mask_b=replicates.mask) for samples in sets]
     threshold = perfect.w1_threshold(results, predictions[-1], np.concatenate(sets), data)
     means = [float(np.nanmean(d)) for d in distances]
@@ -154,6 +172,16 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
         "num_samples": size,
         "per_time": _mean_per_time(np.stack(distances)),
     }
+
+
+def _picked(
+    results: Results, size: int, num_draws: int, rng: np.random.Generator
+) -> tuple[list[Prediction], list[np.ndarray]]:
+    """Samples for test data from those that are stored: of folds, each is from the fit that did not see the data."""
+    picks = [rng.permutation(len(results.observable))[:size] for _ in range(num_draws)]
+    weights = jnp.asarray(results.prediction_weights)
+    predictions = [Prediction(results.predictions[pick], weights[pick]) for pick in picks]
+    return predictions, [results.observable[pick] for pick in picks]
 
 
 def _mean_per_time(distances: np.ndarray) -> np.ndarray:
@@ -173,7 +201,7 @@ def _held_out_scores(results: Results) -> dict[str, Any]:
         "crps": metrics.crps(results.observable, outputs, mask=mask),
         "coverage": metrics.coverage(results.observable, outputs, mask=mask),
         "coverage_check": perfect.coverage_check(
-            [perfect.HeldOut(results.observable, results.splits.test)],
+            [perfect.HeldOut(fold.samples, fold.test) for fold in _held_out(results)],
             is_posterior=results.config.target == "posterior",
         ),
     }

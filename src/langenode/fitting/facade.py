@@ -11,11 +11,9 @@ from langenode.config import Config, ConfigError, merge_all
 from langenode.data import Columns, Dataset
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.own import OwnConfig
-from langenode.fitting import build, fit_file, headers, plan, solve
-from langenode.fitting.build import Prepared
+from langenode.fitting import build, cross, fit_file, headers, plan, solve
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import USER_MODEL, Fit
-from langenode.fitting.points import PointChoice
 from langenode.fitting.priors import PriorArgument, prior_layer
 from langenode.fitting.progress import Reporter
 from langenode.inference.partition import Where
@@ -42,7 +40,9 @@ def fit(
 
     **Arguments:**
 
-    - `data`: training trajectories; `validation`: others, by which the kind of model and the noise are judged.
+    - `data`: training trajectories; `validation`: others, by which the kind of model and the noise are judged. Without
+      them, and with fewer than 40 trajectories, both are judged by cross-validation, and `diagnostics` of the fit have
+      an entry `cross_validation`; `options={"data": {"folds": None}}` omits it.
     - `model`: your own, `model(times, inputs, initial) -> outputs` of arrays (an Equinox module, e.g. a `NeuralODE`
       with a right-hand side in plain JAX), in the data's own units; or None for a generic neural ODE.
     - `method`, `target`, `stochastic`, `rest`: the four questions of the README; None leaves them to the data.
@@ -63,45 +63,25 @@ def fit(
     given = {key: value for key, value in named.items() if value is not None}
     asked = merge_all([options or {}, prior_layer(prior), given])
     experiment, config = plan.plan_data(data, asked) if model is None else plan.plan_model(model, data, asked, where)
-    held_out = None if validation is None else plan.as_fitted(validation, config)
-    prepared = build.prepare(config, plan.as_fitted(data, config), held_out)
+    fitted = plan.as_fitted(data, config)
     reporter = Reporter(quiet=not progress)
-    point = solve.find_point(experiment, config, prepared, reporter=reporter)
+    fold = None if validation is not None else experiment.folds(config, fitted)
+    crossed = None
+    if fold is not None:
+        crossed = cross.cross_validate(experiment, config, fitted, fold, reporter=reporter)
+        prepared, point = crossed.whole, cross.final_point(experiment, config, crossed)
+    else:
+        held_out = None if validation is None else plan.as_fitted(validation, config)
+        prepared = build.prepare(config, fitted, held_out)
+        point = solve.find_point(experiment, config, prepared, reporter=reporter)
     path = None if checkpoint is None else Path(checkpoint)
     solved = solve.solve(
         point.config, point.model, prepared, start=point.start, where=where, reporter=reporter, checkpoint=path
     )
     if path is not None:
         path.unlink(missing_ok=True)
-    return fit_of(solved, point, prepared, train=data, validation=validation)
-
-
-def fit_of(
-    solved: solve.Solved,
-    point: PointChoice,
-    data: Prepared,
-    *,
-    train: Dataset,
-    validation: Dataset | None,
-    columns: Columns | None = None,
-) -> Fit:
-    """What was solved, with all that predictions and scores need; `train` and `validation` are in their own units."""
-    return Fit(
-        problem=fit_file.portable(solved.problem),
-        config=point.config,
-        scaling=data.scaling,
-        input_names=train.input_names,
-        output_names=train.output_names,
-        noise_factor=solved.noise_factor,
-        columns=Columns() if columns is None else columns,
-        training=solved.training,
-        diagnostics=solved.diagnostics,
-        history=solved.history,
-        seconds=solved.seconds,
-        train=train,
-        validation=validation,
-        point_model=point.model,
-    )
+    solved = solved if crossed is None else crossed.finished(solved)
+    return solve.fit_of(solved, point, prepared, train=data, validation=validation)
 
 
 def load_fit(path: str | Path, *, model: Any = None) -> Fit:

@@ -161,8 +161,12 @@ class Fit:
         *,
         companions: Mapping[str, Companion] | None = None,
         convergence: Mapping[str, np.ndarray] = NO_CONVERGENCE,
+        folds: np.ndarray | None = None,
     ) -> Results:
-        """What metrics and figures are made of, before there are metrics."""
+        """What metrics and figures are made of, before there are metrics.
+
+        `folds` number the fold of every test trajectory where predictions are those of fits to the other folds.
+        """
         key, num = Streams.of(self.config.seed).evaluation, self.config.predict.num_weights
         return Results(
             config=self.config,
@@ -179,6 +183,7 @@ class Fit:
             convergence=convergence,
             metrics={},
             key=key,
+            folds=folds,
         )
 
     # How it predicts

@@ -75,6 +75,13 @@ class PointHeader(_Header):
     tried: list[_Tried]
 
 
+class FoldPointsHeader(_Header):
+    """What the file of a fold's candidates says beside their arrays."""
+
+    errors: Annotated[dict[str, NotNegative], Field(min_length=1)]
+    num_cells: Whole
+
+
 def read_fit_header(path: Path) -> dict[str, Any]:
     """The header of a fit file, checked."""
     header = container.read_header(path)
@@ -87,6 +94,11 @@ def read_fit_header(path: Path) -> dict[str, Any]:
 def read_point_header(path: Path) -> dict[str, Any]:
     """The header of the file of a maximum-likelihood model, checked."""
     return _checked(path, container.read_header(path), PointHeader)
+
+
+def read_fold_header(path: Path) -> dict[str, Any]:
+    """The header of the file of a fold's candidates, checked."""
+    return _checked(path, container.read_header(path), FoldPointsHeader)
 
 
 def _checked(path: Path, header: dict[str, Any], kind: type[_Header]) -> dict[str, Any]:

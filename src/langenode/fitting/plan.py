@@ -23,7 +23,7 @@ from langenode.data import (
     table_files,
 )
 from langenode.experiments import choices, own
-from langenode.experiments.base import Experiment, Splits, as_configured
+from langenode.experiments.base import Experiment, Splits, as_configured, no_folds
 from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.fitting.priors import check_leaves
@@ -66,9 +66,11 @@ def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
     roles = {part: value for part, value in reading.columns._asdict().items() if value is not None}
     layer = merge(suggested.layer, {"data": {**roles, "path": str(path)}})
     config, further = _own_config(layer, merge(asked, {"experiment": own.NAME, "data": {"path": str(path)}}))
-    splits = own.divide(own.for_training(reading.data, config), config)
+    fitted = own.for_training(reading.data, config)
+    splits = own.divide(fitted, config)
+    made = (*suggested.choices, *further, *own.division_choice(config, fitted))
     doubts = tuple(Doubt(**doubt) for doubt in reading.table_facts.get("doubts", ()))
-    return FilePlan(reading, splits, config, (*suggested.choices, *further), source, doubts, suggested.warnings)
+    return FilePlan(reading, splits, config, made, source, doubts, suggested.warnings)
 
 
 def as_planned(plan: FilePlan) -> Reading:
@@ -113,6 +115,7 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
         config=Config,
         build_model=lambda config, key: model,
         candidates=as_configured,
+        folds=no_folds,
         defaults=functools.partial(_user_defaults, model),
     )
     chosen = choose.choose_method(experiment, target, asked, layer=layer, where=where)

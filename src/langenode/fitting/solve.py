@@ -20,10 +20,11 @@ import numpy as np
 
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, to_toml
-from langenode.data import Dataset
+from langenode.data import Columns, Dataset
 from langenode.experiments.base import Experiment
-from langenode.fitting import build, methods, points
+from langenode.fitting import build, fit_file, methods, points
 from langenode.fitting.build import Prepared, Streams
+from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.priors import penalty_diagnostics, prior_diagnostics
 from langenode.fitting.progress import QUIET, Reporter
@@ -97,6 +98,34 @@ def solve(
         return found
     found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
     return with_calibration(found, build.calibrated(config, found.problem, data))
+
+
+def fit_of(
+    solved: Solved,
+    point: PointChoice,
+    data: Prepared,
+    *,
+    train: Dataset,
+    validation: Dataset | None,
+    columns: Columns | None = None,
+) -> Fit:
+    """What was solved, with all that predictions and scores need; `train` and `validation` are in their own units."""
+    return Fit(
+        problem=fit_file.portable(solved.problem),
+        config=point.config,
+        scaling=data.scaling,
+        input_names=train.input_names,
+        output_names=train.output_names,
+        noise_factor=solved.noise_factor,
+        columns=Columns() if columns is None else columns,
+        training=solved.training,
+        diagnostics=solved.diagnostics,
+        history=solved.history,
+        seconds=solved.seconds,
+        train=train,
+        validation=validation,
+        point_model=point.model,
+    )
 
 
 def with_calibration(solved: Solved, calibration: Calibration | None) -> Solved:

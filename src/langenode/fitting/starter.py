@@ -13,7 +13,10 @@ _HEAD = """\
 """
 _TOP = ("method", "target", "stochastic", "rest", "seed", "scaling", "output_scale")
 _SECTIONS: dict[str, tuple[str, ...]] = {
-    "data": ("trajectory", "time", "inputs", "outputs", "initial", "condition", "unit", "separate", "windows", "split"),
+    "data": (
+        *("trajectory", "time", "inputs", "outputs", "initial", "condition", "unit"),
+        *("separate", "windows", "split", "folds"),
+    ),
     "model": ("kind", "num_hidden", "layers", "activation", "solver"),
     "noise": ("kind", "in_start"),
     "training": ("num_updates", "num_samples"),

@@ -4,6 +4,7 @@ Nothing is computed here. JSON, TOML and PNG files are read and laid out by the 
 and images, runs no script and loads nothing. Text from files is escaped.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -67,7 +68,7 @@ def render_content(content: Content) -> str:
         seed=as_text(asked.get("seed")),
         started=_started(provenance.get("started")),
         asked=_asked(asked, config, provenance, words),
-        data=_data(as_mapping(as_mapping(metrics.get("problem")).get("data")), words),
+        data=_data(metrics, words),
         choices=_choices(metrics),
         verdict=_verdict(metrics.get("verdict"), words),
         skill=_skill(as_mapping(metrics.get("skill")), words),
@@ -131,12 +132,18 @@ def _weights(asked: Mapping[str, Any], problem: Mapping[str, Any], words: Mappin
     return f"{stochastic} of {num} weights are stochastic; the other {num - stochastic} {rest}."
 
 
-def _data(sets: Mapping[str, Any], words: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _data(metrics: Mapping[str, Any], words: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the sizes of all sets; with folds the training data are the test data, too, and nothing else is there."""
+    sets, folds = as_mapping(as_mapping(metrics.get("problem")).get("data")), metrics.get("cross_validation")
+    labels = dict(words["set"])
+    if isinstance(folds, Mapping):
+        sets = {name: counts for name, counts in sets.items() if name != "validation"}
+        labels["test"] = labels["folds"].format(folds=as_text(folds.get("folds")))
     rows = []
     for name, counts in sets.items():
         found = [as_mapping(counts).get(column) for column in ("trajectories", "conditions", "cells")]
         cells = [as_cell(f"{num:,}" if isinstance(num, int) else num) for num in found]
-        rows.append({"label": words["set"].get(name, name), "cells": cells})
+        rows.append({"label": labels.get(name, name), "cells": cells})
     return rows
 
 
@@ -218,14 +225,14 @@ def _provenance(provenance: Mapping[str, Any], words: Mapping[str, Any]) -> list
 
 
 def _files(folder: RunFolder, words: Mapping[str, Any]) -> list[dict[str, str]]:
-    known = words["files"]
+    known, is_fold = words["files"], re.compile(r"^fold-\d+")
     present = {path.name: path for path in folder.path.iterdir() if not path.name.startswith(".")}
     present["report.html"] = folder.path / "report.html"  # this page, which may not exist yet
     order = [*(name for name in known if name in present), *sorted(name for name in present if name not in known)]
     return [
         {
             "name": f"{name}/" if present[name].is_dir() else name,
-            "holds": known.get(name, ""),
+            "holds": known.get(is_fold.sub("fold-N", name), ""),
             "size": _size(present[name]) if name != "report.html" else "",
         }
         for name in order

@@ -18,9 +18,10 @@ from langenode.config import Config, ConfigError, read_toml, to_toml
 from langenode.data import Columns, save_data
 from langenode.experiments import EXPERIMENTS
 from langenode.experiments.base import Companion, Drawing, Experiment, Splits
-from langenode.fitting import build, evaluation, facade, headers, plan, solve
+from langenode.fitting import build, cross, evaluation, headers, plan, solve
 from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.choose import settle
+from langenode.fitting.cross import Crossed
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import Reporter
@@ -29,6 +30,7 @@ from langenode.fitting.report import drawn
 from langenode.inference.predictions import Prediction, predict, sample_weights
 from langenode.reports import run_page
 from langenode.runs import sources, stored
+from langenode.runs.folds import FoldFiles
 from langenode.runs.watch import Watch
 from langenode.storage import container, interrupts, tables
 from langenode.storage.folder import RunFolder, RunFolderError, read_provenance, write_bytes, write_json
@@ -112,15 +114,17 @@ class Run:
             sources.refuse_changed(self.folder, self._provenance)
         splits = self._given or self.experiment.simulate(self.config, self.keys.data)
         for path, data in zip(self._split_paths(), splits, strict=True):
-            save_data(data, path)
+            if data.num_trajectories:  # with folds there are no validation data
+                save_data(data, path)
         self._made = _Made(splits=splits)
         self._record(simulate=time.perf_counter() - begin)
 
     def fit(self, *, anew: bool = False) -> None:
         """Maximum likelihood, then the method; and the same for the companions of the figures, if there are any."""
         splits = self.splits()
-        data = build.prepare(self.config, splits.train, splits.validation)
-        point = self._new_point(data) if anew or not self.folder.mle.exists() else self._stored_point()
+        crossed = self._crossed(anew=anew)
+        data = build.prepare(self.config, splits.train, splits.validation) if crossed is None else crossed.whole
+        point = self._new_point(data, crossed) if anew or not self.folder.mle.exists() else self._stored_point()
         watch = Watch(self.folder, point.config.training, data, key=self.keys.evaluation)
         found = solve.solve(
             point.config,
@@ -130,6 +134,7 @@ class Run:
             checkpoint=self.folder.checkpoint,
             on_block=watch,
         )
+        found = found if crossed is None else crossed.finished(found)
         for name, config in self.experiment.companions(point.config).items():
             other = solve.solve(config, point.model, data, is_companion=True)
             fit = self._fit_of(other, point._replace(config=config), data)
@@ -139,13 +144,14 @@ class Run:
         fit = self._fit_of(found, point, data)
         write_bytes(self.folder.fit, fit.to_bytes())
         self.folder.checkpoint.unlink(missing_ok=True)
-        self._made = _Made(splits=splits, point=point, fit=fit)
+        self._made = _Made(splits=splits, point=point, fit=fit, crossed=crossed)
 
     def predict(self) -> None:
         """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
         begin = time.perf_counter()
         fit, test = self.fitted(), self.splits().test
-        prediction, noisy = fit.predict_prepared(test)
+        crossed = self._crossed()
+        prediction, noisy = fit.predict_prepared(test) if crossed is None else cross.predict_folds(crossed, fit, test)
         tables.write_predictions(self.folder.predictions, test, prediction, noisy, fit.problem.partition.names)
         self._made = self._made._replace(predictions=(prediction, noisy))
         self._record(predict=time.perf_counter() - begin)
@@ -159,6 +165,7 @@ class Run:
             *self._predictions(),
             companions=self._companions(splits),
             convergence=tables.read_convergence(self.folder.convergence),
+            folds=self.experiment.folds(self.config, splits.train),
         )
         results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics)
         found = dict(results.metrics)
@@ -178,7 +185,9 @@ class Run:
     def splits(self) -> Splits:
         """The run's data."""
         if self._made.splits is None:
-            self._made = self._made._replace(splits=stored.read_splits(self._split_paths()))
+            self._made = self._made._replace(
+                splits=stored.read_splits(self._split_paths(), self.experiment, self.config)
+            )
         assert self._made.splits is not None
         return self._made.splits
 
@@ -209,9 +218,27 @@ class Run:
         assert self._made.predictions is not None
         return self._made.predictions
 
-    def _new_point(self, data: Prepared) -> PointChoice:
+    def _crossed(self, *, anew: bool = False) -> Crossed | None:
+        """The fits of all folds; None where the data are divided once."""
+        if self._made.crossed is None or anew:
+            train = self.splits().train
+            fold = self.experiment.folds(self.config, train)
+            if fold is None:
+                return None
+            begin = time.perf_counter()
+            kept = FoldFiles(self.folder, self.experiment, self.config, train, anew=anew)
+            found = cross.cross_validate(self.experiment, self.config, train, fold, reporter=self.reporter, kept=kept)
+            if "folds" not in self._provenance.get("seconds", {}):
+                self._record(folds=time.perf_counter() - begin)
+            self._made = self._made._replace(crossed=found)
+        return self._made.crossed
+
+    def _new_point(self, data: Prepared, crossed: Crossed | None) -> PointChoice:
         begin = time.perf_counter()
-        point = solve.find_point(self.experiment, self.config, data, reporter=self.reporter)
+        if crossed is None:
+            point = solve.find_point(self.experiment, self.config, data, reporter=self.reporter)
+        else:
+            point = cross.final_point(self.experiment, self.config, crossed)
         self._record(mle=time.perf_counter() - begin)
         header = {"model": point.config.model.model_dump(mode="json"), "chosen": point.name, "tried": point.tried}
         header["noise"] = point.config.noise.model_dump(mode="json")
@@ -224,7 +251,7 @@ class Run:
     def _fit_of(self, solved: solve.Solved, point: PointChoice, data: Prepared) -> Fit:
         splits, columns = self.splits(), self._provenance.get("columns", {})
         named = Columns(**{part: plan.names(part, value) for part, value in columns.items()})
-        return facade.fit_of(solved, point, data, train=splits.train, validation=splits.validation, columns=named)
+        return solve.fit_of(solved, point, data, train=splits.train, validation=splits.validation, columns=named)
 
     def _read_fit(self, path: Path, config: Any) -> Fit:
         return stored.read_fit(path, self.experiment, config, self.splits().train)
@@ -253,13 +280,15 @@ class Run:
         made, point = list(self._provenance.get("choices", [])), self.point()
         if len(point.tried) > 1:
             errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
-            why = f"the plainest with a good error on validation data, in units of the spread: {errors}"
+            on = "held-out trajectories" if "cross_validation" in fit.diagnostics else "validation data"
+            why = f"the plainest with a good error on {on}, in units of the spread: {errors}"
             made.append({"what": "kind of model", "chosen": point.name, "why": why})
         if self.config.noise.proportional == "auto" and point.config.noise.proportional is True:
             why = "the residuals of the fit at maximum likelihood grow with the level"
             made.append({"what": "noise", "chosen": "a constant and a proportional part", "why": why})
         if self.config.noise.calibrate:
-            why = "makes 90 % bands cover 90 % of training and validation readings, per output"
+            on = "training and validation" if "cross_validation" not in fit.diagnostics else "held-out"
+            why = f"makes 90 % bands cover 90 % of {on} readings, per output"
             factors = ", ".join(f"{factor:.3g}" for factor in fit.noise_factor)
             made.append({"what": "noise factor", "chosen": factors, "why": why})
         return made
@@ -279,6 +308,7 @@ class _Made(NamedTuple):
     point: PointChoice | None = None
     fit: Fit | None = None
     predictions: tuple[Prediction, np.ndarray] | None = None
+    crossed: Crossed | None = None
 
 
 def open_run(

@@ -10,6 +10,7 @@ from langenode.config import ConfigError, to_toml
 from langenode.data import Dataset, load_data
 from langenode.experiments.base import Experiment, Splits
 from langenode.fitting import build, facade, headers
+from langenode.fitting.cross import FoldPoints
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.storage import container, tables
@@ -24,9 +25,11 @@ def has_config(folder: RunFolder, config: Any) -> bool:
     return folder.config.is_file() and folder.config.read_bytes() == to_toml(config).encode("utf-8")
 
 
-def read_splits(paths: Sequence[Path]) -> Splits:
-    """Training, validation and test data, which have the same columns."""
-    splits = Splits(*(load_data(path) for path in paths))
+def read_splits(paths: Sequence[Path], experiment: Experiment, config: Any) -> Splits:
+    """Training, validation and test data, which have the same columns; with folds there are no validation data."""
+    train = load_data(paths[0])
+    is_folded = experiment.folds(config, train) is not None
+    splits = Splits(train, train.select([]) if is_folded else load_data(paths[1]), load_data(paths[2]))
     for path, data in zip(paths, splits, strict=True):
         for what in ("input_names", "output_names"):
             if getattr(data, what) != getattr(splits.train, what):
@@ -54,6 +57,18 @@ def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
     except FitFileError as error:
         raise FitFileError(f"{error}; or config.toml beside it has been changed") from None
     return PointChoice(header["chosen"], settled, model, header["tried"])
+
+
+def read_fold_points(path: Path, experiment: Experiment, config: Any) -> FoldPoints:
+    """The candidates of a fold at maximum likelihood, with their errors, the plainest first."""
+    header = headers.read_fold_header(path)
+    candidates = experiment.candidates(config)
+    unknown = sorted(set(header["errors"]) - set(candidates))
+    if unknown:
+        raise FitFileError(f"a fold must have candidates of its run; {path} has {unknown[0]!r}; fit again with --force")
+    names = [name for name in candidates if name in header["errors"]]
+    models = container.read_tree(path, {name: build.structure(experiment, candidates[name]) for name in names})
+    return FoldPoints(models, {name: header["errors"][name] for name in names}, header["num_cells"])
 
 
 def read_fit(path: Path, experiment: Experiment, config: Any, train: Dataset) -> Fit:

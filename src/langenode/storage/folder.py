@@ -29,6 +29,7 @@ from langenode.storage.writing import (
 )
 
 COMPANION = re.compile(r"companion-[\w.-]+\.langenode")
+FOLD = re.compile(r"fold-\d+(-mle)?\.langenode")
 PICTURE = re.compile(r"[\w.-]+\.png")
 # How often the folder may vanish while its lock is taken: another process removes an empty one that it had made.
 MOST_TRIES = 100
@@ -60,6 +61,14 @@ class RunFolder:
         """Return the file of another fit, for comparison."""
         return self.path / f"companion-{name}.langenode"
 
+    def fold_points(self, number: int) -> Path:
+        """Return the file of the maximum-likelihood models of a fold, which is numbered from 0."""
+        return self.path / f"fold-{number + 1}-mle.langenode"
+
+    def fold_fit(self, number: int) -> Path:
+        """Return the file of the fit of a fold, which is numbered from 0."""
+        return self.path / f"fold-{number + 1}.langenode"
+
     @property
     def figure_index(self) -> Path:
         """The list of the run's figures, with the words beside them."""
@@ -74,14 +83,18 @@ class RunFolder:
 
     def own_files(self) -> list[Path]:
         """Return the files that the run has written, in the order in which they are made; no other file is ours."""
-        companions = list(self.path.iterdir()) if self.path.is_dir() else []
-        companions = sorted(path for path in companions if COMPANION.fullmatch(path.name))
+        entries = sorted(self.path.iterdir()) if self.path.is_dir() else []
+        # Files whose names are numbered or chosen, by the file before which they are made.
+        several = {
+            name: [path for path in entries if pattern.fullmatch(path.name)]
+            for name, pattern in (("mle", FOLD), ("fit", COMPANION))
+        }
         files: list[Path] = []
         for name, path in vars(self).items():
             if name == "figures":
                 files += [self.figure_index, *(self.figures / file for file in self.figure_files())]
             elif isinstance(path, Path) and name not in ("path", "lock"):
-                files += [*(companions if name == "fit" else []), path]
+                files += [*several.get(name, []), path]
         return [path for path in files if _is_entry(path)]
 
     def figure_files(self) -> list[str]:
@@ -93,7 +106,7 @@ class RunFolder:
 
     def _is_own_name(self, name: str) -> bool:
         names = {path.name for path in vars(self).values() if isinstance(path, Path) and path != self.path}
-        return name in names or COMPANION.fullmatch(name) is not None
+        return name in names or any(pattern.fullmatch(name) for pattern in (COMPANION, FOLD))
 
     def is_free(self) -> bool:
         """Whether a run can begin here: nothing is there but what a killed process left of its first steps."""

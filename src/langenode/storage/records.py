@@ -104,6 +104,12 @@ class _Problem(_Record):
     data: dict[str, dict[str, NotNegative | None]] | None = None
 
 
+class _CrossValidation(_Record):
+    folds: Annotated[int, Field(ge=2)]
+    sizes: list[NotNegative] = []
+    kinds: list[str] = []
+
+
 class Metrics(_Record):
     """The numbers of an evaluated run."""
 
@@ -128,6 +134,7 @@ class Metrics(_Record):
     posterior: Diagnostics | None = None
     reference_posterior: _ExactPosterior | None = None
     training: Training | None = None
+    cross_validation: _CrossValidation | None = None
     choices: list[_Choice] = []
     verdict: _Verdict | None = None
     seconds: dict[str, Seconds] = {}

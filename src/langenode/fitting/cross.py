@@ -1,0 +1,259 @@
+"""Cross-validation over trajectories: each is predicted by a fit that did not see it, and the final fit sees all.
+
+    folds -> candidates at maximum likelihood in every fold -> kinds of model -> one fit per fold -> calibration
+
+A fold's fit is trained on the readings of the other folds alone: units, point estimate and posterior are bit for bit
+the same whatever was held out. Two decisions have to be made on held-out readings: the kind of model and the noise
+factor. Those for a fold come from the errors of the *other* folds, so that its scores are not optimistic; those for the
+final fit come from the errors of all.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from langenode._types import Float, Int
+from langenode.config import Config
+from langenode.data import Dataset, Scaling, padded, refine
+from langenode.experiments.base import Experiment
+from langenode.fitting import build, points, solve
+from langenode.fitting.build import Prepared, Streams
+from langenode.fitting.fit import Fit
+from langenode.fitting.points import PointChoice
+from langenode.fitting.progress import QUIET, Reporter
+from langenode.inference.calibration import Calibration, Errors, calibrate, calibration_of, prediction_errors
+from langenode.inference.point_fit import replicates_mean, rms_error
+from langenode.inference.predictions import Prediction, Rule, observable, predict, sample_weights
+from langenode.inference.predictions import PredictionKeys as Keys
+
+# The error of a model that diverges on what was held out, in spreads of the data; files hold finite numbers.
+DIVERGED = 1e9
+
+
+class FoldData(NamedTuple):
+    """What a fold's fit sees and what it predicts, both in the units of the former; `test` are the latter as given."""
+
+    train: Dataset
+    held_out: Dataset
+    scaling: Scaling
+    test: Dataset
+
+
+class FoldPoints(NamedTuple):
+    """Candidates of one fold at maximum likelihood, by name, the plainest first, and their errors on held-out data."""
+
+    models: dict[str, Any]
+    errors: dict[str, float]
+    num_cells: int
+
+
+class Kept:
+    """What has been made for every fold: nothing is stored here; a run folder keeps files."""
+
+    def points(self, number: int, make: Callable[[], FoldPoints]) -> FoldPoints:
+        """The candidates of a fold."""
+        del number
+        return make()
+
+    def fit(self, number: int, make: Callable[[], Fit]) -> Fit:
+        """The fit of a fold."""
+        del number
+        return make()
+
+
+class Crossed(NamedTuple):
+    """Fits of all folds, and what they say about the final one: its kind of model and its calibration."""
+
+    fold: Int[np.ndarray, " traj"]
+    folds: Sequence[FoldData]
+    fits: Sequence[Fit]
+    kinds: Sequence[str]
+    factors: Sequence[Float[np.ndarray, " out"]]  # on the noise of every fold's fit
+    calibration: Calibration | None
+    chosen: str
+    tried: list[dict[str, Any]]
+    whole: Prepared
+
+    def record(self) -> dict[str, Any]:
+        """What was done, for people and for JSON."""
+        return {
+            "folds": len(self.folds),
+            "sizes": [fold.test.num_trajectories for fold in self.folds],
+            "kinds": list(self.kinds),
+            "noise_factors": [factor.tolist() for factor in self.factors],
+        }
+
+    def finished(self, solved: solve.Solved) -> solve.Solved:
+        """The final fit, calibrated by the errors on held-out trajectories."""
+        solved = solve.with_calibration(solved, self.calibration)
+        return solved._replace(diagnostics={**solved.diagnostics, "cross_validation": self.record()})
+
+
+def cross_validate(
+    experiment: Experiment,
+    config: Any,
+    data: Dataset,
+    fold: Int[np.ndarray, " traj"],
+    *,
+    reporter: Reporter = QUIET,
+    kept: Kept | None = None,
+) -> Crossed:
+    """Fit every fold. `data` are as they are fitted, in their own units; `fold` numbers the fold of each trajectory."""
+    kept = Kept() if kept is None else kept
+    folds, whole = divide(config, data, fold)
+    found = []
+    for number, part in enumerate(folds):
+        found.append(kept.points(number, lambda part=part: find_points(experiment, config, part)))
+        errors = ", ".join(f"{name} {error:.4g}" for name, error in found[-1].errors.items())
+        reporter.say(f"fold {number + 1} of {len(folds)}: maximum likelihood, error on what is held out: {errors}")
+    kinds = [choose_kind(_without(found, number))[0] for number in range(len(folds))]
+    fits = []
+    for number, (part, kind) in enumerate(zip(folds, kinds, strict=True)):
+        reporter.say(
+            f"fold {number + 1} of {len(folds)}: {kind}, held out: {part.test.num_trajectories} of {len(fold)}"
+        )
+        make = lambda part=part, kind=kind, of=found[number]: fit_fold(experiment, config, part, of, kind, reporter)  # noqa: E731
+        fits.append(kept.fit(number, make))
+    calibration, factors = calibrate_folds(config, folds, fits)
+    return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found), whole)
+
+
+def _without(items: Sequence[Any], number: int) -> list[Any]:
+    return [item for index, item in enumerate(items) if index != number]
+
+
+def divide(config: Any, data: Dataset, fold: Int[np.ndarray, " traj"]) -> tuple[list[FoldData], Prepared]:
+    """The data of every fold, scaled by what its fit sees, and all data for the final fit.
+
+    All have one shape where nothing depends on the number of trajectories: their programs are then compiled once.
+    """
+    whole = build.prepare(config, data, None)
+    folds = []
+    for number in range(int(fold.max()) + 1):
+        test = data.select(fold == number)
+        scaled = build.prepare(config, data.select(fold != number), test)
+        assert scaled.validation is not None
+        folds.append(FoldData(scaled.train, scaled.validation, scaled.scaling, test))
+    if config.target != "posterior" or config.noise.kind != "inferred":
+        return folds, whole
+    lengths = {whole.train.num_times, *(size.num_times for part in folds for size in (part.train, part.held_out))}
+    more, times = int(len(lengths) > 1), max(lengths)  # longer data need one more trajectory
+    num, largest = data.num_trajectories + more, max(part.test.num_trajectories for part in folds) + more
+    shaped = [
+        part._replace(train=padded(part.train, num, times), held_out=padded(part.held_out, largest, times))
+        for part in folds
+    ]
+    return shaped, whole._replace(train=padded(whole.train, num, times))
+
+
+# The kind of model
+
+
+def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoints:
+    """Candidates at maximum likelihood; none is tried after one that is as good as held-out replicates can show."""
+    models, errors = {}, {}
+    enough = replicates_mean(fold.held_out).standard_error
+    for name, candidate in experiment.candidates(config).items():
+        models[name] = points.fit_point(candidate, build.untrained(experiment, candidate), fold.train)
+        errors[name] = min(rms_error(models[name], fold.held_out), DIVERGED)
+        if errors[name] < enough:
+            break
+    return FoldPoints(models, errors, int(fold.held_out.mask.sum()))
+
+
+def choose_kind(folds: Sequence[FoldPoints]) -> tuple[str, list[dict[str, Any]]]:
+    """The plainest candidate whose error on held-out data is good, and the pooled errors of all that were tried."""
+    names = [name for name in folds[0].errors if all(name in fold.errors for fold in folds)]
+    cells = np.array([fold.num_cells for fold in folds], float)
+    tried = []
+    for name in names:
+        squares = np.array([fold.errors[name] for fold in folds]) ** 2
+        tried.append({"name": name, "error": float(np.sqrt((cells * squares).sum() / max(cells.sum(), 1.0)))})
+    kept = tried[0]
+    for one in tried[1:]:
+        kept = one if one["error"] < points.WORTHWHILE * kept["error"] else kept
+    return kept["name"], tried
+
+
+def final_point(experiment: Experiment, config: Any, crossed: Crossed) -> PointChoice:
+    """The chosen kind at its maximum likelihood for all data."""
+    candidate = experiment.candidates(config)[crossed.chosen]
+    start = build.untrained(experiment, candidate)
+    model = points.fit_point(candidate, start, crossed.whole.train)
+    return points.settle_noise(PointChoice(crossed.chosen, candidate, model, crossed.tried, start), crossed.whole)
+
+
+# Fits and their calibration
+
+
+def fit_fold(
+    experiment: Experiment, config: Any, fold: FoldData, found: FoldPoints, kind: str, reporter: Reporter = QUIET
+) -> Fit:
+    """The fit to what the fold does not hold out; its noise is not calibrated."""
+    candidate = experiment.candidates(config)[kind]
+    start, data = build.untrained(experiment, candidate), Prepared(fold.train, None, fold.scaling)
+    point = points.settle_noise(PointChoice(kind, candidate, found.models[kind], [], start), data)
+    solved = solve.solve(point.config, point.model, data, start=start, reporter=reporter, is_companion=True)
+    return solve.fit_of(solved, point, data, train=fold.test.select([]), validation=None)
+
+
+def calibrate_folds(
+    config: Config, folds: Sequence[FoldData], fits: Sequence[Fit]
+) -> tuple[Calibration | None, list[Float[np.ndarray, " out"]]]:
+    """The calibration by the errors on all held-out trajectories, and every fold's noise factor by those of the others.
+
+    Where predictions start at a reading with noise, all errors are those at the common factor.
+    """
+    num_outputs = folds[0].test.num_outputs
+    if not build.wants_calibration(config):
+        return None, [np.ones(num_outputs) for _ in folds]
+
+    def errors_at(factor: np.ndarray) -> list[Errors]:
+        return [held_out_errors(config, fold, fit, factor) for fold, fit in zip(folds, fits, strict=True)]
+
+    found, errors = calibrate(errors_at, num_outputs, starts_at_reading=build.starts_at_reading(config))
+    return found, [calibration_of(_without(errors, number)).factor for number in range(len(folds))]
+
+
+def held_out_errors(config: Config, fold: FoldData, fit: Fit, factor: np.ndarray) -> Errors:
+    """Errors of a fold's fit on the trajectories that it did not see."""
+    rule = Rule(noise_factor=factor, starts_at_reading=build.starts_at_reading(config))
+    key = Streams.of(config.seed).evaluation
+    return prediction_errors(fit.problem, fold.held_out, config.predict.num_samples, rule, key=key)
+
+
+# Predictions
+
+
+def predict_folds(crossed: Crossed, final: Fit, test: Dataset) -> tuple[Prediction, np.ndarray]:
+    """Outputs and new observations for every condition of `test`, from the fit that did not see it.
+
+    `test` are all data with conditions divided by fold. The weights are draws of the final fit: each fold has others.
+    """
+    num = final.config.predict.num_samples
+    shape = (num, *test.cases().times.shape, test.num_outputs)
+    outputs, noisy = np.empty(shape), np.empty(shape)
+    for number in range(len(crossed.folds)):
+        here = np.unique(test.condition[crossed.fold == number])
+        for whole, part in zip((outputs, noisy), _predict_fold(crossed, number, num), strict=True):
+            missing = shape[2] - part.shape[2]  # the longest of a fold may end before the longest of all
+            whole[:, here] = np.pad(part, ((0, 0), (0, 0), (0, missing), (0, 0)), mode="edge")
+    key = Keys.of(Streams.of(final.config.seed).prediction).weights
+    return Prediction(outputs, sample_weights(final.problem.posterior, num, key=key)), noisy
+
+
+def _predict_fold(crossed: Crossed, number: int, num: int) -> tuple[np.ndarray, np.ndarray]:
+    fold, config, problem = crossed.folds[number], crossed.fits[number].config, crossed.fits[number].problem
+    rule = build.prediction_rule(config, fold.scaling, crossed.factors[number])
+    keys = Streams.of(config.seed)
+    # The data are scaled and on the integrator's grid already.
+    scaled = predict(problem, fold.held_out, num, rule._replace(scaling=None, largest_step=None), key=keys.prediction)
+    values = scaled.outputs[:, : fold.test.num_conditions]
+    step = config.model.largest_step
+    if step is not None:
+        rows = refine(fold.test.scaled(fold.scaling), step).rows
+        values = np.take_along_axis(values, rows[None, :, :, None], axis=2)
+    prediction = Prediction(rule.unscaled(values), scaled.weights)
+    rng = np.random.default_rng([config.seed, number])
+    return prediction.outputs, observable(problem, prediction, rule, rng=rng)
