@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from langenode.cli import work
+from langenode.cli import several, work
 from langenode.cli.options import (
     Budget,
     CompareJobs,
@@ -239,15 +239,15 @@ def compare(
     chosen = work.layers(config, set_, target=target, stochastic=stochastic)
     if experiment is None:
         named = {"--methods": methods, "--budget": budget, "--seeds": seeds}
-        work.refuse_without_experiment(runs or [], chosen, named)
-        work.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
+        several.refuse_without_experiment(runs or [], chosen, named)
+        several.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
         return
     if runs:
         work.refuse(
             f"runs or an experiment are compared, not both; got {len(runs)} runs and --experiment {experiment}; "
             "drop one of the two"
         )
-    work.compare_methods(
+    several.compare_methods(
         experiment,
         chosen,
         methods,
@@ -289,7 +289,7 @@ def sweep(
     runs what is missing. The figure has the first setting on its axis and a line for each value of the others.
     """
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest)
-    work.sweep_settings(
+    several.sweep_settings(
         experiment,
         layers,
         vary or [],
