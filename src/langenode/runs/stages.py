@@ -102,6 +102,8 @@ class Run:
             self.fit(anew=True) if stage == "fit" else getattr(self, stage)()
         for later in STAGES[STAGES.index(stage) + 1 :]:
             self.product(later).unlink(missing_ok=True)
+        if stage in ("simulate", "fit"):
+            self.folder.bands.unlink(missing_ok=True)
 
     # Stages
 
@@ -142,11 +144,12 @@ class Run:
         self._made = _Made(splits=splits, point=point, fit=fit)
 
     def predict(self) -> None:
-        """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
+        """Samples of outputs and observations for the test conditions (NetCDF), and their bands as a table (CSV)."""
         begin = time.perf_counter()
         fit, test = self.fitted(), self.splits().test
         prediction, noisy = fit.predict_prepared(test)
-        tables.write_predictions(self.folder.predictions, test, prediction, noisy, fit.problem.partition.names)
+        names, time_name = fit.problem.partition.names, fit.columns.time
+        tables.write_predictions(self.folder, test, prediction, noisy, names, time_name=time_name)
         self._made = self._made._replace(predictions=(prediction, noisy))
         self._record(predict=time.perf_counter() - begin)
 
