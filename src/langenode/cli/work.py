@@ -92,12 +92,12 @@ def demonstrate(
     _finish(folder, as_json=as_json)
 
 
-def refuse_unknown(experiment: str) -> None:
-    """A demonstration must be one that there is."""
+def refuse_unknown(experiment: str, verb: str = "fit") -> None:
+    """A demonstration must be one that there is; `verb` is what serves a file."""
     from langenode.experiments import DEMONSTRATIONS
 
     if experiment not in DEMONSTRATIONS:
-        hint = "for a file of your own: langenode fit" if Path(experiment).exists() else "choose one"
+        hint = f"for a file of your own: langenode {verb}" if Path(experiment).exists() else "choose one"
         refuse(f"an experiment must be one of {', '.join(DEMONSTRATIONS)}; got {experiment!r}; {hint}")
 
 
@@ -109,30 +109,29 @@ def fit_own_data(
     from langenode.fitting.plan import plan_file
     from langenode.fitting.progress import Reporter
     from langenode.runs import stages
+    from langenode.runs.own_file import facts_of
     from langenode.storage.folder import RunFolder
 
     plan = plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / data.resolve().stem if out is None else out
     _refuse_data_of_the_run(data, folder)
-    facts = {
-        "source": plan.source,
-        "columns": plan.reading.columns._asdict(),
-        "choices": [choice._asdict() for choice in plan.choices],
-        "doubts": [doubt._asdict() for doubt in plan.doubts],
-        "warnings": list(plan.warnings),
-    }
     with RunFolder(folder).locked():
-        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts, splits=plan.splits)
-        for role, reason in plan.reading.reasons.items():
-            reporter.say(f"{role}: {reason}")
-        for line in (*(f"doubt: {doubt.line()}" for doubt in plan.doubts), *(f"warning: {w}" for w in plan.warnings)):
-            reporter.say(line)
+        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts_of(plan), splits=plan.splits)
+        say_reading(plan, reporter)
         for choice in plan.choices:
             reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
         _say_unused(plan.config, choices, reporter)
         run.complete()
     _finish(folder, as_json=as_json)
+
+
+def say_reading(plan: Any, reporter: Any) -> None:
+    """How the columns of a file were read, and what is doubtful or odd about it."""
+    for role, reason in plan.reading.reasons.items():
+        reporter.say(f"{role}: {reason}")
+    for line in (*(f"doubt: {doubt.line()}" for doubt in plan.doubts), *(f"warning: {w}" for w in plan.warnings)):
+        reporter.say(line)
 
 
 def _refuse_data_of_the_run(data: Path, folder: Path) -> None:
