@@ -100,7 +100,9 @@ def loss_of(model, data):
 
 def test_l_bfgs_goes_on_from_adam_and_makes_it_better(fit):
     data = regression_data(num_out=2)
-    adam = fit_mle(affine(num_out=2), data, num_adam=NUM_ADAM, num_lbfgs=0)
+    steps = []
+    adam = fit_mle(affine(num_out=2), data, num_adam=NUM_ADAM, num_lbfgs=0, on_step=lambda *words: steps.append(words))
+    assert steps[-1] == (NUM_ADAM, NUM_ADAM, "Adam") and len(steps) == 10 and sorted(steps) == steps
     assert (len(adam.losses), len(fit.losses)) == (NUM_ADAM, NUM_ADAM + NUM_LBFGS)
     np.testing.assert_allclose(fit.losses[:NUM_ADAM], adam.losses, rtol=1e-12)
     np.testing.assert_allclose(fit.losses[NUM_ADAM], loss_of(adam.model, data), rtol=1e-10)

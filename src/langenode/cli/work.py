@@ -112,8 +112,9 @@ def fit_own_data(
     from langenode.runs.own_file import facts_of
     from langenode.storage.folder import RunFolder
 
-    plan = plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
+    with reporter.task(f"reading {data}"):
+        plan = plan_file(data, choices)
     folder = Path("runs") / data.resolve().stem if out is None else out
     _refuse_data_of_the_run(data, folder)
     with RunFolder(folder).locked():
@@ -173,11 +174,13 @@ def predict_new_data(
 ) -> None:
     """Bands for new data from a fit alone."""
     prepare_jax()
+    from langenode.fitting.progress import Reporter
     from langenode.runs import new_data
 
     path = fit / "fit.langenode" if fit.is_dir() else fit
     stem = Path(f"{data.resolve().stem}-bands") if out is None else out
-    written = new_data.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
+    with Reporter().task(f"predicting {data}"):
+        written = new_data.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
     if as_json:
         print_json(written)
     else:

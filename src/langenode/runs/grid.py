@@ -245,11 +245,13 @@ def run_points(
         ended[name] = error = _other_data(folder, named[name]) if one.code == 0 else _what_failed(one)
         what = f"{one.seconds:.1f} s" if error is None else f"failed: {error}"
         reporter.say(f"{num_done + len(ended)}/{num_points} {name}: {what}")
+        task.at(num_done + len(ended), num_points)
 
     if reporter.verbose:
         reporter.say("\n".join(map(shlex.join, commands.values())))
     folder.logs.mkdir(exist_ok=True)
-    run_commands(commands, folder.logs, jobs=min(jobs or num_cores(), len(pending)), on_end=on_end)
+    with reporter.task(f"runs of the {folder.kind}", first=num_done) as task:
+        run_commands(commands, folder.logs, jobs=min(jobs or num_cores(), len(pending)), on_end=on_end)
     return {name: error for name, error in ended.items() if error is not None}
 
 

@@ -133,7 +133,8 @@ class Run:
             on_block=watch,
         )
         for name, config in self.experiment.companions(point.config).items():
-            other = solve.solve(config, point.model, data, is_companion=True)
+            with self.reporter.task(f"{name}, for comparison"):
+                other = solve.solve(config, point.model, data, is_companion=True)
             fit = self._fit_of(other, point._replace(config=config), data)
             write_bytes(self.folder.companion(name), fit.to_bytes())
         tables.write_history(self.folder.history, found.history)
@@ -163,12 +164,14 @@ class Run:
             companions=self._companions(splits),
             convergence=tables.read_convergence(self.folder.convergence),
         )
-        results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics)
+        reporter = self.reporter
+        results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics, reporter=reporter)
         found = dict(results.metrics)
         found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
         if choices := self._choices(fit):
             found["choices"] = choices
-        self._draw(self.experiment.figures(results))
+        with reporter.task("figures"):
+            self._draw(self.experiment.figures(results))
         self._record(evaluate=time.perf_counter() - begin)
         write_json(self.folder.metrics, found | {"seconds": self._provenance["seconds"]})
 
