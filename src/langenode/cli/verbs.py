@@ -261,7 +261,7 @@ def compare(
 
 
 @app.command(
-    epilog="**Examples**: `langenode sweep ou --vary sampler.num_steps=2,4,8,16,32 --seeds 1,2,3` · "
+    epilog="**Examples**: `langenode sweep ou --vary langevin.num_steps=2,4,8,16,32 --seeds 1,2,3` · "
     "`langenode sweep readings.csv --vary model.num_hidden=1,2,4 --seeds 1,2` · "
     "`langenode sweep ou --vary training.num_samples=32,64,128 --vary model.layers=[[],[8]] --out runs/samples` "
     "(one folder per point, sweep.csv, sweep.png)"
