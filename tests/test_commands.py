@@ -267,9 +267,9 @@ def test_a_fit_has_the_bands_of_held_out_trajectories_beside_their_readings(own)
     folder = own[0]
     written = pd.read_csv(folder / "run" / "bands.csv")
     given = frame()
-    held_out = given[given["id"].isin(set(written["id"]))].reset_index(drop=True)
+    held_out = pd.DataFrame(given[given["id"].isin(set(written["id"]))]).reset_index(drop=True)
     assert 0 < written["id"].nunique() < given["id"].nunique()
-    pd.testing.assert_frame_equal(written[["id", "t", "force", "x"]], held_out, check_exact=True)
+    pd.testing.assert_frame_equal(pd.DataFrame(written, columns=list(given)), held_out, check_exact=True)
     stored = xr.load_dataset(folder / "run" / "predictions.nc", engine="scipy")
     assert stored["observations"].dims == stored["outputs"].dims
     inside = (written["x"] >= written["x_observation_05"]) & (written["x"] <= written["x_observation_95"])
@@ -335,10 +335,11 @@ def test_a_fit_predicts_without_the_run_or_its_data(alone, own):
     assert [str(name) for name in bands["condition"].to_numpy()] == ["a", "b"]
     written = pd.read_csv(folder / "new-bands.csv")
     assert list(written)[:5] == ["id", "t", "force", "x", "x_mean"]
-    pd.testing.assert_frame_equal(written[["id", "t", "force", "x"]], table, check_exact=True)
+    pd.testing.assert_frame_equal(pd.DataFrame(written, columns=list(table)), table, check_exact=True)
     np.testing.assert_array_equal(written["x_mean"], bands["mean"].to_numpy().ravel())
     quantiles = np.quantile(bands["observations"].to_numpy()[:, 1, 3, 0], [0.05, 0.95], method="weibull")
-    np.testing.assert_array_equal(written.loc[9, ["x_observation_05", "x_observation_95"]].astype(float), quantiles)
+    ends = [written[f"x_observation_{level}"].to_numpy()[9] for level in ("05", "95")]
+    np.testing.assert_array_equal(ends, quantiles)
     assert np.all(written["x_observation_05"] < written["x_observation_95"])
     # The bands begin at the readings, with their noise: means of 32 draws.
     begins = bands["outputs"].to_numpy()[:, :, 0, 0]
@@ -391,8 +392,8 @@ def test_new_data_in_any_dress_give_the_same_bands(alone, tmp_path, change, writ
     done("predict", folder / "law.langenode", "--data", name, "--out", "bands", cwd=tmp_path)
     found, expected = (pd.read_csv(path) for path in (tmp_path / "bands.csv", folder / "new-bands.csv"))
     bands = [name for name in expected if name.startswith("x_")]
-    columns = ["t", "force", *bands]
-    pd.testing.assert_frame_equal(found[columns], expected[columns], check_exact=True)
+    alike = (pd.DataFrame(one, columns=["t", "force", *bands]) for one in (found, expected))
+    pd.testing.assert_frame_equal(*alike, check_exact=True)
     # The labels are as the data have them; readings are absent where the data have none.
     label = "file" if write is as_folder else "id"
     assert next(iter(found)) == label and [name.removesuffix(".csv") for name in found[label]] == list(table["id"])

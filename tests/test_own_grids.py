@@ -6,6 +6,7 @@ Runs that would be processes of their own are made in this one.
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -98,10 +99,10 @@ def test_a_sweep_of_a_file(home):
     found = done(*words, "--json", cwd=home)
     folder = home / "runs" / "readings-sweep"
     rows = pd.read_csv(folder / "sweep.csv")
-    assert list(rows["mle.learning_rate"]) == [0.01, 0.02] and rows["error"].isna().all()
-    for row in rows.itertuples():
-        stored = json.loads((folder / str(row.point) / "metrics.json").read_text())
-        assert row.crps == stored["crps"] and stored["experiment"] == "own"
+    assert list(rows["mle.learning_rate"]) == [0.01, 0.02] and bool(np.all(rows["error"].isna()))
+    for row in rows.to_dict("records"):
+        stored = json.loads((folder / row["point"] / "metrics.json").read_text())
+        assert row["crps"] == stored["crps"] and stored["experiment"] == "own"
     assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads(found.out)
     assert record["metric"] == "crps" and record["data"]["path"] == "readings.csv"

@@ -147,13 +147,14 @@ class Reporter:
             return
         self._open()
         row = None if self._display is None else self._display.add_task(title, total=None, note="")
-        self._tasks.append(Task(self, title, first=first, row=row))
+        task = Task(self, title, first=first, row=row)
+        self._tasks.append(task)
         try:
-            yield self._tasks[-1]
+            yield task
         finally:
-            task = self._tasks.pop()
+            self._tasks.remove(task)
             if self._display is not None:
-                self._display.remove_task(task.row)
+                self._display.remove_task(row)
             self._close()
 
     def show(self, task: Task, line: str | None) -> None:
@@ -171,7 +172,8 @@ class Reporter:
         """Show the progress of one fit, given to `update`; `first` updates were done before."""
         if not self.is_live and not self.quiet:
             self.say(f"{title}: training")
-        with self.task(title, first=first) as self._training:
+        with self.task(title, first=first) as task:
+            self._training = task
             yield
         self._training = None
 
