@@ -130,7 +130,7 @@ def test_work_without_steps_is_not_silent_for_minutes(log, clock):
             said += [clock.time] * (len(lines(stream)) > before)
     assert said[1] - said[0] == progress.SHORTEST_SILENCE
     assert max(np.diff(said)) == progress.LONGEST_SILENCE
-    assert lines(stream)[0] == "fit, guided: 15 s so far"
+    assert lines(stream)[0] == "at work on fit, guided: 15 s so far"
 
 
 def test_a_beat_says_the_compilation_and_the_last_step_and_only_after_silence(log, clock):
@@ -143,7 +143,7 @@ def test_a_beat_says_the_compilation_and_the_last_step_and_only_after_silence(lo
         reporter.beat()
     assert lines(stream) == [
         "smc, power 0.2 of 1: 3",
-        "smc, power 0.2 of 1: 34 s so far, 13 s of it compilation, at 3",
+        "at work on smc, power 0.2 of 1: 34 s so far, 13 s of it compilation, at 3",
     ]
 
 

@@ -203,7 +203,8 @@ class Reporter:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        console = Console() if _is_notebook() else Console(file=self.stream)
+        stream: Any = self.stream
+        console = Console() if _is_notebook() else Console(file=stream)
         words = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
         columns = (SpinnerColumn(), words[0], BarColumn(bar_width=20), TimeElapsedColumn(), words[1])
         self._display = Progress(*columns, console=console, transient=True)
@@ -230,7 +231,7 @@ class Reporter:
             apart = tasks[-1].compilation
             compiled = f", {duration(apart)} of it compilation" if apart > LEAST_COMPILATION else ""
             last = f", at {tasks[-1].note}" if tasks[-1].note else ""
-            self._print(f"{names}: {duration(seconds)} so far{compiled}{last}")
+            self._print(f"at work on {names}: {duration(seconds)} so far{compiled}{last}")
 
 
 class _Heart:
