@@ -158,7 +158,7 @@ def test_a_target_that_the_data_suggest_is_said(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["sweep", "nonsense", "--seeds", "1"], "must be a demonstration (ou"),
+        (["sweep", "nonsense", "--seeds", "1"], "or a file of your own; got 'nonsense'"),
         (["sweep", "ou", "--seeds", "1", "--outputs", "x"], "columns are those of a file"),
         (["sweep", "readings.csv"], "a sweep must vary something"),
         (["sweep", "readings.csv", "--vary", "model.num_hiden=1,2"], "did you mean model.num_hidden?"),

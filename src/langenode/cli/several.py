@@ -64,8 +64,8 @@ def _subject(what: str) -> Any:
         return what
     if not Path(what).exists():
         refuse(
-            f"what is run must be a demonstration ({', '.join(DEMONSTRATIONS)}) or a file of your own; there is no "
-            f"{what!r}; check the name"
+            f"an experiment must be one of {', '.join(DEMONSTRATIONS)}, or a file of your own; got {what!r}, which is "
+            "neither; check the name"
         )
     return OwnFile(_data(Path(what)))
 
