@@ -263,6 +263,22 @@ def test_a_fit_has_its_files_and_json(own):
     assert contents(folder / "run") == before
 
 
+def test_a_fit_has_the_bands_of_held_out_trajectories_beside_their_readings(own):
+    folder = own[0]
+    written = pd.read_csv(folder / "run" / "bands.csv")
+    given = frame()
+    chosen = set(written["id"])
+    held_out = pd.DataFrame(given[[label in chosen for label in given["id"]]]).reset_index(drop=True)
+    assert 0 < len(chosen) < len(set(given["id"]))
+    pd.testing.assert_frame_equal(pd.DataFrame(written, columns=list(given)), held_out, check_exact=True)
+    stored = xr.load_dataset(folder / "run" / "predictions.nc", engine="scipy")
+    assert stored["observations"].dims == stored["outputs"].dims
+    x, low, high, t = (written[name].to_numpy() for name in ("x", "x_observation_05", "x_observation_95", "t"))
+    inside = (x >= low) & (x <= high)
+    coverage = json.loads((folder / "run" / "metrics.json").read_text())["coverage"]["90"]
+    assert float(inside[t > 0].mean()) == pytest.approx(coverage, abs=1e-12)  # the start is not scored
+
+
 def test_a_fit_is_scored_beside_plain_predictors(own):
     folder, _, fitted = own
     found = json.loads((folder / "run" / "metrics.json").read_text())
@@ -320,9 +336,12 @@ def test_a_fit_predicts_without_the_run_or_its_data(alone, own):
     assert bands["outputs"].dims == ("sample", "condition", "time", "out")
     assert [str(name) for name in bands["condition"].to_numpy()] == ["a", "b"]
     written = pd.read_csv(folder / "new-bands.csv")
-    np.testing.assert_array_equal(written["condition"], table["id"])
-    np.testing.assert_array_equal(written["time"], table["t"])
+    assert list(written)[:5] == ["id", "t", "force", "x", "x_mean"]
+    pd.testing.assert_frame_equal(pd.DataFrame(written, columns=list(table)), table, check_exact=True)
     np.testing.assert_array_equal(written["x_mean"], bands["mean"].to_numpy().ravel())
+    quantiles = np.quantile(bands["observations"].to_numpy()[:, 1, 3, 0], [0.05, 0.95], method="weibull")
+    ends = [written[f"x_observation_{level}"].to_numpy()[9] for level in ("05", "95")]
+    np.testing.assert_array_equal(ends, quantiles)
     assert np.all(written["x_observation_05"] < written["x_observation_95"])
     # The bands begin at the readings, with their noise: means of 32 draws.
     begins = bands["outputs"].to_numpy()[:, :, 0, 0]
@@ -373,7 +392,14 @@ def test_new_data_in_any_dress_give_the_same_bands(alone, tmp_path, change, writ
     folder, table, _ = alone
     name = write(change(table), tmp_path)
     done("predict", folder / "law.langenode", "--data", name, "--out", "bands", cwd=tmp_path)
-    assert (tmp_path / "bands.csv").read_bytes() == (folder / "new-bands.csv").read_bytes()
+    found, expected = (pd.read_csv(path) for path in (tmp_path / "bands.csv", folder / "new-bands.csv"))
+    bands = [name for name in expected if name.startswith("x_")]
+    ours, theirs = (pd.DataFrame(one, columns=["t", "force", *bands]) for one in (found, expected))
+    pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    # The labels are as the data have them; readings are absent where the data have none.
+    label = "file" if write is as_folder else "id"
+    assert next(iter(found)) == label and [name.removesuffix(".csv") for name in found[label]] == list(table["id"])
+    assert np.isnan(found["x"]).sum() == (10 if change is starts_only else 0)
 
 
 def test_a_single_trajectory_needs_no_label_and_a_start_may_have_a_column(alone, tmp_path):

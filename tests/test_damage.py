@@ -221,7 +221,7 @@ def make_run(home: Path) -> None:
     test = plan.splits.test
     outputs = np.random.default_rng(0).normal(size=(4, test.num_conditions, test.cases().times.shape[1], 2))
     prediction = Prediction(outputs, jnp.stack([problem.prior.mean] * 4))
-    tables.write_predictions(run.folder.predictions, test, prediction, outputs + 1, problem.partition.names)
+    tables.write_predictions(run.folder, test, prediction, outputs + 1, problem.partition.names, time_name=None)
     write_json(run.folder.metrics, metrics())
     (run.folder.figures).mkdir()
     write_json(
@@ -378,7 +378,7 @@ def test_files_of_another_run_are_noticed(run, tmp_path, capsys):
 
     names = tuple(f"w{i}" for i in range(stored.weights.shape[1] - 1))
     fewer = Prediction(stored.outputs, jnp.asarray(stored.weights[:, 1:]))
-    tables.write_predictions(folder.predictions, load_data(folder.test), fewer, stored.observable, names)
+    tables.write_predictions(folder, load_data(folder.test), fewer, stored.observable, names, time_name=None)
     with pytest.raises(RunFolderError, match=r"langenode predict .* --force"):
         existing_run(folder.path, QUIET)._predictions()
 

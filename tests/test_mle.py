@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from langenode.data import Dataset
+from langenode.fitting import compiling
 from langenode.inference.errors import FitError
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise
 from langenode.inference.partition import Partition
@@ -100,7 +101,15 @@ def loss_of(model, data):
 
 def test_l_bfgs_goes_on_from_adam_and_makes_it_better(fit):
     data = regression_data(num_out=2)
-    adam = fit_mle(affine(num_out=2), data, num_adam=NUM_ADAM, num_lbfgs=0)
+    steps, compilation = [], []
+
+    def on_step(*words):
+        steps.append(words)
+        compilation.append(compiling.seconds())
+
+    adam = fit_mle(affine(num_out=2), data, num_adam=NUM_ADAM, num_lbfgs=0, on_step=on_step)
+    assert steps == [(done, NUM_ADAM, "Adam") for done in range(5, NUM_ADAM + 1, 5)]
+    assert len(set(compilation)) == 1, "a later block was compiled again"
     assert (len(adam.losses), len(fit.losses)) == (NUM_ADAM, NUM_ADAM + NUM_LBFGS)
     np.testing.assert_allclose(fit.losses[:NUM_ADAM], adam.losses, rtol=1e-12)
     np.testing.assert_allclose(fit.losses[NUM_ADAM], loss_of(adam.model, data), rtol=1e-10)

@@ -8,6 +8,11 @@
 `dim`        the stochastic weights, flattened
 """
 
+from collections.abc import Callable
+
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-__all__ = ["Array", "Bool", "Float", "Int", "PRNGKeyArray"]
+# Called between steps of long work: how many are done, of how many (None where that is not known), of which part.
+OnStep = Callable[[int, int | None, str], None]
+
+__all__ = ["Array", "Bool", "Float", "Int", "OnStep", "PRNGKeyArray"]

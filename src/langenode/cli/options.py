@@ -47,7 +47,9 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="A TOML file o
 Set = Annotated[list[str] | None, typer.Option("--set", help="section.key=value; repeatable.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
 _COLUMNS = "Columns of your file"
-Trajectory = Annotated[str | None, typer.Option(help="Column that tells trajectories apart.", rich_help_panel=_COLUMNS)]
+Trajectory = Annotated[
+    str | None, typer.Option(help="Column that distinguishes trajectories.", rich_help_panel=_COLUMNS)
+]
 Time = Annotated[str | None, typer.Option(help="Column of the time.", rich_help_panel=_COLUMNS)]
 Inputs = Annotated[str | None, typer.Option(help="Columns of inputs: A,B.", rich_help_panel=_COLUMNS)]
 Outputs = Annotated[str | None, typer.Option(help="Columns of outputs: C,D.", rich_help_panel=_COLUMNS)]
@@ -66,6 +68,14 @@ ExperimentArgument = Annotated[
         autocompletion=_among(*DEMONSTRATIONS),
     ),
 ]
+SubjectArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT|DATA",
+        help=f"Which demonstration ({', '.join(DEMONSTRATIONS)}), or a file of your own.",
+        autocompletion=_among(*DEMONSTRATIONS),
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="The run folder; runs/EXPERIMENT-METHOD by default.")]
 Experiment = Annotated[
     str | None,
@@ -74,6 +84,9 @@ Experiment = Annotated[
         help=f"Run methods on this demonstration: {', '.join(DEMONSTRATIONS)}.",
         autocompletion=_among(*DEMONSTRATIONS),
     ),
+]
+CompareData = Annotated[
+    Path | None, typer.Option("--data", metavar="DATA", help="Run methods on this file of your own, as fit reads it.")
 ]
 Methods = Annotated[
     str | None,
@@ -85,14 +98,14 @@ Methods = Annotated[
 Budget = Annotated[str | None, typer.Option(help="Seconds that a fit may take: 60s, 2m or 90.", metavar="TIME")]
 CompareOut = Annotated[
     Path | None,
-    typer.Option(help="The page to write (comparison.html), or the folder (runs/EXPERIMENT-comparison)."),
+    typer.Option(help="The page to write (comparison.html), or the folder (runs/NAME-comparison)."),
 ]
 Vary = Annotated[
     list[str] | None,
     typer.Option("--vary", help="section.key=value,value; repeatable. Lists as [[8],[16,16]]."),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds of every point, or method: 1,2,3.")]
-SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/EXPERIMENT-sweep by default.")]
+SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/NAME-sweep by default.")]
 Jobs = Annotated[int | None, typer.Option(help="How many points at a time; as many as cores by default.", min=1)]
 CompareJobs = Annotated[int, typer.Option(help="How many runs at a time; their times suffer from each other.", min=1)]
 Metric = Annotated[

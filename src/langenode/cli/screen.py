@@ -124,7 +124,7 @@ def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 def print_sweep(found: Mapping[str, Any]) -> None:
     """Print the points of a sweep, with the plotted number and a few others."""
     rows = found["rows"]
-    beside = (found["metric"], "crps", "coverage.90", "posterior.relative_ess", "seconds.fit")
+    beside = (found["metric"], "crps", "skill.ratio", "coverage.90", "posterior.relative_ess", "seconds.fit")
     names = [name for name in dict.fromkeys(beside) if any(name in row for row in rows)]
     cells = [
         (
@@ -136,7 +136,8 @@ def print_sweep(found: Mapping[str, Any]) -> None:
     ]
     header = (*found["vary"], "seed", *names, "error")
     is_all_well = not found["failed"]
-    title = f"{found['experiment']}: {len(rows)} points"
+    what = Path(found["data"]["path"]).name if found.get("data") else found["experiment"]
+    title = f"{what}: {len(rows)} points"
     _print_table(title, header[:-1] if is_all_well else header, [row[:-1] if is_all_well else row for row in cells])
 
 

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from langenode.cli import work
+from langenode.cli import several, work
 from langenode.cli.options import (
     Budget,
+    CompareData,
     CompareJobs,
     CompareOut,
     Condition,
@@ -31,6 +32,7 @@ from langenode.cli.options import (
     Seeds,
     Set,
     Stochastic,
+    SubjectArgument,
     SweepOut,
     Target,
     Time,
@@ -39,6 +41,7 @@ from langenode.cli.options import (
     Vary,
     Verbose,
 )
+from langenode.experiments import DEMONSTRATIONS
 
 EPILOG = """
 **Examples**
@@ -212,11 +215,13 @@ def report(run_: RunArgument, force: Force = False, json_: Json = False, verbose
 @app.command(
     epilog="**Examples**: `langenode compare runs/ou-langevin runs/ou-gaussian-full --out comparison.html` · "
     "`langenode compare --experiment ou --methods all --budget 60s` · "
+    "`langenode compare --data readings.csv --methods guided,laplace,langevin --seeds 1,2,3` · "
     "`langenode compare --experiment ou --methods guided,nuts,laplace --seeds 1,2,3 --out runs/three`"
 )
 def compare(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN...", help="Two or more evaluated runs.")] = None,
     experiment: Experiment = None,
+    data: CompareData = None,
     methods: Methods = None,
     budget: Budget = None,
     seeds: Seeds = None,
@@ -226,48 +231,43 @@ def compare(
     jobs: CompareJobs = 1,
     config: ConfigFile = None,
     set_: Set = None,
+    trajectory: Trajectory = None,
+    time: Time = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    initial: Initial = None,
+    condition: Condition = None,
+    unit: Unit = None,
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Put runs side by side, or run methods on a demonstration and put them side by side.
+    """Put runs side by side, or run methods on a demonstration or your own data and put them side by side.
 
-    RUN...: ranked by scores that no method was trained on. --experiment: a run for each method and seed on the same
-    data, by default of the posterior, with distances to a reference, diagnostics and times. A method that fails does
-    not stop the others; the same command resumes with what is missing.
+    RUN...: ranked by scores that no method was trained on. --experiment, --data: a run for each method and seed on the
+    same data, by default of the posterior, with distances to a reference, diagnostics and times. A method that fails
+    does not stop the others; the same command resumes with what is missing.
     """
-    chosen = work.layers(config, set_, target=target, stochastic=stochastic)
-    if experiment is None:
+    columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
+    chosen = several.with_columns(work.layers(config, set_, target=target, stochastic=stochastic), columns, data)
+    several.refuse_several_subjects(runs or [], experiment, data)
+    if experiment is None and data is None:
         named = {"--methods": methods, "--budget": budget, "--seeds": seeds}
-        work.refuse_without_experiment(runs or [], chosen, named)
-        work.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
+        several.refuse_without_subject(runs or [], chosen, named)
+        several.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
         return
-    if runs:
-        work.refuse(
-            f"runs or an experiment are compared, not both; got {len(runs)} runs and --experiment {experiment}; "
-            "drop one of the two"
-        )
-    work.compare_methods(
-        experiment,
-        chosen,
-        methods,
-        budget,
-        seeds,
-        out,
-        jobs=jobs,
-        force=force,
-        as_json=json_,
-        verbose=verbose,
-    )
+    asked = several.Asked(chosen, seeds, out, jobs, force, json_, verbose)
+    several.compare_methods(experiment, data, asked, methods, budget)
 
 
 @app.command(
-    epilog="**Examples**: `langenode sweep ou --vary sampler.num_steps=2,4,8,16,32 --seeds 1,2,3` · "
+    epilog="**Examples**: `langenode sweep ou --vary langevin.num_steps=2,4,8,16,32 --seeds 1,2,3` · "
+    "`langenode sweep readings.csv --vary model.num_hidden=1,2,4 --seeds 1,2` · "
     "`langenode sweep ou --vary training.num_samples=32,64,128 --vary model.layers=[[],[8]] --out runs/samples` "
     "(one folder per point, sweep.csv, sweep.png)"
 )
 def sweep(
-    experiment: ExperimentArgument,
+    subject: SubjectArgument,
     vary: Vary = None,
     seeds: Seeds = None,
     method: Method = None,
@@ -279,28 +279,27 @@ def sweep(
     metric: Metric = None,
     config: ConfigFile = None,
     set_: Set = None,
+    trajectory: Trajectory = None,
+    time: Time = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
+    initial: Initial = None,
+    condition: Condition = None,
+    unit: Unit = None,
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run a demonstration at every combination of settings, side by side; one table and one figure of all.
+    """Run a demonstration, or fit your own data, at every combination of settings; one table and one figure of all.
 
     Each point is a run of its own in the folder. A point that fails does not stop the others; the same command
     runs what is missing. The figure has the first setting on its axis and a line for each value of the others.
     """
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest)
-    work.sweep_settings(
-        experiment,
-        layers,
-        vary or [],
-        seeds,
-        out,
-        jobs=jobs,
-        metric=metric,
-        force=force,
-        as_json=json_,
-        verbose=verbose,
-    )
+    columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
+    file = None if subject in DEMONSTRATIONS else Path(subject)
+    asked = several.Asked(several.with_columns(layers, columns, file), seeds, out, jobs, force, json_, verbose)
+    several.sweep_settings(subject, asked, vary or [], metric)
 
 
 @app.command(

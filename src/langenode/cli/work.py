@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,13 +75,13 @@ def demonstrate(
     verbose: bool,
 ) -> None:
     """Start or go on with a demonstration, up to the stage `last`."""
-    _prepare_jax()
+    prepare_jax()
     from langenode.fitting import choose
     from langenode.fitting.progress import Reporter
     from langenode.runs import stages
     from langenode.storage.folder import RunFolder
 
-    _refuse_unknown(experiment)
+    refuse_unknown(experiment)
     config = choose.configure(experiment, choices)
     reporter = Reporter(verbose=verbose)
     folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
@@ -93,55 +92,12 @@ def demonstrate(
     _finish(folder, as_json=as_json)
 
 
-def sweep_settings(
-    experiment: str,
-    choices: list[dict[str, Any]],
-    vary: Sequence[str],
-    seeds: str | None,
-    out: Path | None,
-    *,
-    jobs: int | None,
-    metric: str | None,
-    force: bool,
-    as_json: bool,
-    verbose: bool,
-) -> None:
-    """A grid of runs; every point's configuration is checked before the first begins."""
-    _prepare_jax()
-    from langenode.cli import screen
-    from langenode.cli.exit_codes import EXIT_FIT
-    from langenode.fitting.progress import Reporter
-    from langenode.runs import sweep
-    from langenode.runs.grid import parse_values
-
-    _refuse_unknown(experiment)
-    values = None if seeds is None else parse_values(seeds)
-    plan = sweep.make_plan(experiment, choices, sweep.parse_vary(vary), values)
-    folder = Path("runs") / f"{experiment}-sweep" if out is None else out
-    reporter = Reporter(verbose=verbose)
-    for name, why in plan.unused:
-        reporter.say(f"note: {name} has no effect with {why}")
-    found = sweep.run_sweep(folder, plan, reporter, jobs=jobs, metric=metric, force=force)
-    if as_json:
-        _print_json(found)
-    else:
-        screen.print_sweep(found)
-        print(f"The sweep is in {folder}: {', '.join(Path(file).name for file in found['files'])}")
-    if failed := found["failed"]:
-        names = ", ".join(failed)
-        print(
-            f"langenode: every point must be fitted; {len(failed)} of {len(plan.points)} failed ({names}); "
-            "see the column error of sweep.csv; the same command tries them again",
-            file=sys.stderr,
-        )
-        sys.exit(EXIT_FIT)
-
-
-def _refuse_unknown(experiment: str) -> None:
+def refuse_unknown(experiment: str, verb: str = "fit") -> None:
+    """A demonstration must be one that there is; `verb` is what serves a file."""
     from langenode.experiments import DEMONSTRATIONS
 
     if experiment not in DEMONSTRATIONS:
-        hint = "for a file of your own: langenode fit" if Path(experiment).exists() else "choose one"
+        hint = f"for a file of your own: langenode {verb}" if Path(experiment).exists() else "choose one"
         refuse(f"an experiment must be one of {', '.join(DEMONSTRATIONS)}; got {experiment!r}; {hint}")
 
 
@@ -149,34 +105,34 @@ def fit_own_data(
     data: Path, choices: list[dict[str, Any]], out: Path | None, *, force: bool, as_json: bool, verbose: bool
 ) -> None:
     """The whole road for a file of the user's own."""
-    _prepare_jax()
+    prepare_jax()
     from langenode.fitting.plan import plan_file
     from langenode.fitting.progress import Reporter
     from langenode.runs import stages
+    from langenode.runs.own_file import facts_of
     from langenode.storage.folder import RunFolder
 
-    plan = plan_file(data, choices)
     reporter = Reporter(verbose=verbose)
+    with reporter.task(f"reading {data}"):
+        plan = plan_file(data, choices)
     folder = Path("runs") / data.resolve().stem if out is None else out
     _refuse_data_of_the_run(data, folder)
-    facts = {
-        "source": plan.source,
-        "columns": plan.reading.columns._asdict(),
-        "choices": [choice._asdict() for choice in plan.choices],
-        "doubts": [doubt._asdict() for doubt in plan.doubts],
-        "warnings": list(plan.warnings),
-    }
     with RunFolder(folder).locked():
-        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts, splits=plan.splits)
-        for role, reason in plan.reading.reasons.items():
-            reporter.say(f"{role}: {reason}")
-        for line in (*(f"doubt: {doubt.line()}" for doubt in plan.doubts), *(f"warning: {w}" for w in plan.warnings)):
-            reporter.say(line)
+        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts_of(plan), splits=plan.splits)
+        say_reading(plan, reporter)
         for choice in plan.choices:
             reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
         _say_unused(plan.config, choices, reporter)
         run.complete()
     _finish(folder, as_json=as_json)
+
+
+def say_reading(plan: Any, reporter: Any) -> None:
+    """How the columns of a file were read, and what is doubtful or odd about it."""
+    for role, reason in plan.reading.reasons.items():
+        reporter.say(f"{role}: {reason}")
+    for line in (*(f"doubt: {doubt.line()}" for doubt in plan.doubts), *(f"warning: {w}" for w in plan.warnings)):
+        reporter.say(line)
 
 
 def _refuse_data_of_the_run(data: Path, folder: Path) -> None:
@@ -189,7 +145,7 @@ def _refuse_data_of_the_run(data: Path, folder: Path) -> None:
 
 def do_stage(path: Path, stage: Any, *, force: bool, as_json: bool, verbose: bool) -> None:
     """One stage of a run, after the missing ones before it."""
-    _prepare_jax()
+    prepare_jax()
     from langenode.fitting.progress import Reporter
     from langenode.runs import stages
     from langenode.storage.folder import RunFolder
@@ -217,99 +173,19 @@ def predict_new_data(
     as_json: bool,
 ) -> None:
     """Bands for new data from a fit alone."""
-    _prepare_jax()
+    prepare_jax()
+    from langenode.fitting.progress import Reporter
     from langenode.runs import new_data
 
     path = fit / "fit.langenode" if fit.is_dir() else fit
     stem = Path(f"{data.resolve().stem}-bands") if out is None else out
-    written = new_data.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
+    with Reporter().task(f"predicting {data}"):
+        written = new_data.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
     if as_json:
-        _print_json(written)
+        print_json(written)
     else:
         print(f"{written['samples']} samples for {written['conditions']} trajectories or conditions:")
         print("\n".join(written["files"]))
-
-
-def refuse_without_experiment(runs: Sequence[Path], choices: Iterable[dict[str, Any]], named: dict[str, Any]) -> None:
-    """Runs have been made as they are."""
-    asked = [option for option, value in named.items() if value is not None]
-    if any(choices):
-        asked.append("settings")
-    if asked:
-        refuse(f"{', '.join(asked)}: only what is run can be told how; no --experiment was named; add --experiment ou")
-    if not runs:
-        refuse("a comparison needs runs or an experiment; got neither; name two runs, or --experiment ou")
-
-
-def compare_methods(
-    experiment: str,
-    choices: list[dict[str, Any]],
-    methods: str | None,
-    budget: str | None,
-    seeds: str | None,
-    out: Path | None,
-    *,
-    jobs: int,
-    force: bool,
-    as_json: bool,
-    verbose: bool,
-) -> None:
-    """A run for each method and seed, and what they look like side by side."""
-    _prepare_jax()
-    from langenode.cli import screen
-    from langenode.cli.exit_codes import EXIT_FIT
-    from langenode.fitting.progress import Reporter
-    from langenode.runs import methods as running
-    from langenode.runs.grid import parse_values
-
-    _refuse_unknown(experiment)
-    if any("method" in choice for choice in choices):
-        refuse("methods are named once; got a method among the settings; use --methods alone")
-    extra = {} if budget is None else {"budget": running.parse_budget(budget)}
-    names = running.parse_methods("all" if methods is None else methods)
-    values = None if seeds is None else parse_values(seeds)
-    plan = running.make_plan(experiment, [{"target": "posterior"}, *choices, extra], names, values)
-    reporter = Reporter(verbose=verbose)
-    for name in plan.unused:
-        reporter.say(f"note: {name} has no effect with any of the methods")
-    for name, why in plan.refused.items():
-        reporter.say(f"note: {name} is not run: {why}")
-    folder = Path("runs") / f"{experiment}-comparison" if out is None else out
-    found = running.run_comparison(folder, plan, reporter, jobs=jobs, force=force)
-    if as_json:
-        _print_json(found)
-    else:
-        screen.print_methods(found)
-        print(f"The comparison is in {folder}: {', '.join(Path(file).name for file in found['files'])}")
-    if failed := found["failed"]:
-        print(
-            f"langenode: every run must be fitted; {len(failed)} of {len(plan.points)} failed ({', '.join(failed)}); "
-            "see the page or comparison.csv; the same command tries them again",
-            file=sys.stderr,
-        )
-        sys.exit(EXIT_FIT)
-
-
-def compare_runs(runs: Sequence[Path], out: Path, *, force: bool, as_json: bool) -> None:
-    """One table and one page for several runs."""
-    from langenode.cli import screen
-    from langenode.reports import comparison, comparison_page, pictures
-    from langenode.storage.folder import RunFolder, write_text
-
-    if out.exists() and not force:
-        refuse(f"results are not overwritten; {out} is there already; use --force or another --out")
-    folders = [RunFolder(path) for path in runs]
-    found = comparison.compare_runs(folders)
-    drawn = pictures.pictures(found, folders).values()
-    write_text(out, comparison_page.render_comparison(found, folders, pictures=list(drawn)))
-    if as_json:
-        _print_json(found | {"page": str(out)})
-    else:
-        screen.print_comparison(found)
-        screen.print_standings(found)
-        for note in found["notes"]:
-            print(note)
-        print(f"The page is {out}")
 
 
 def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_json: bool) -> None:
@@ -338,7 +214,7 @@ def check_data(data: Path, named: dict[str, Any], out: Path, *, force: bool, as_
     # An earlier configuration, which may be of other data, is no part of the advice.
     advice = _fit_command(data, None, named, folder) if is_kept else _fit_command(data, out, {}, folder)
     if as_json:
-        _print_json(summary | {"config": str(out), "config_written": not is_kept, "next": advice})
+        print_json(summary | {"config": str(out), "config_written": not is_kept, "next": advice})
         return
     screen.print_summary(summary, data)
     left = f"{out} is there already and was left alone; use --force, or --out for another name"
@@ -374,7 +250,7 @@ def list_methods(*, as_json: bool) -> None:
         for method in methods().values()
     ]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
         screen.print_methods_known(rows)
 
@@ -382,7 +258,7 @@ def list_methods(*, as_json: bool) -> None:
 # What is said
 
 
-def _prepare_jax() -> None:
+def prepare_jax() -> None:
     """The command runs with 64-bit on; the configuration's precision sets the arrays."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import jax
@@ -399,7 +275,7 @@ def _finish(path: Path, *, as_json: bool) -> None:
     found = read_metrics(folder) if folder.metrics.exists() else None
     if as_json:
         files = sorted(str(entry) for entry in path.iterdir() if not entry.name.startswith("."))
-        _print_json({"run": str(path), "files": files, "metrics": found})
+        print_json({"run": str(path), "files": files, "metrics": found})
         return
     if found is not None:
         try:
@@ -422,7 +298,8 @@ def _say_unused(config: Any, choices: Iterable[dict[str, Any]], reporter: Any) -
         reporter.say(to_toml(config))
 
 
-def _print_json(record: Any) -> None:
+def print_json(record: Any) -> None:
+    """A record on standard output."""
     from langenode.storage.folder import plain
 
     out = streams.output()

@@ -21,6 +21,7 @@ from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
 from langenode.data.starts import (
+    all_readings,
     from_first_complete_row,
     separate_by_start,
     starts_agree,
@@ -50,6 +51,7 @@ __all__ = [
     "Scaling",
     "StatedColumnsError",
     "Table",
+    "all_readings",
     "assign_folds",
     "by_fold",
     "check_fittable",

@@ -145,6 +145,7 @@ def _pack(data: Dataset) -> tuple[dict[str, np.ndarray], str]:
     arrays |= {f"attribute_{i}": values for i, values in enumerate(data.attributes.values())}
     header: dict[str, Any] = {name: list(getattr(data, name)) for name in _NAMES}
     header |= {"format": _FORMAT, "units": dict(data.units), "attributes": list(data.attributes)}
+    header["labels"] = {name: list(values) for name, values in data.labels.items()}
     # An axis of length 0 has a special meaning in NetCDF-3, so only the shape of an empty array is stored.
     header["empty"] = {name: list(values.shape) for name, values in arrays.items() if values.size == 0}
     return {name: values for name, values in arrays.items() if values.size}, json.dumps(header)
@@ -163,7 +164,8 @@ def _unpack(arrays: Mapping[str, np.ndarray], header_text: str, columns: Columns
     fields |= {name: tuple(header[name]) for name in _NAMES}
     fields.setdefault("initial", None)
     attributes = {name: arrays[f"attribute_{i}"] for i, name in enumerate(header["attributes"])}
-    return Dataset(**fields, units=header["units"], attributes=attributes)
+    labels = {name: tuple(values) for name, values in header.get("labels", {}).items()}
+    return Dataset(**fields, units=header["units"], attributes=attributes, labels=labels)
 
 
 def _checked_header(text: str) -> dict[str, Any]:
@@ -178,6 +180,10 @@ def _checked_header(text: str) -> dict[str, Any]:
     units, empty = header.get("units"), header.get("empty")
     if not (isinstance(units, dict) and all(isinstance(unit, str) for unit in units.values())):
         raise DataError("units in the header must be text; the file is damaged; write it again")
+    labels = header.get("labels", {})
+    texts = list(labels.values()) if isinstance(labels, dict) else [None]
+    if not all(isinstance(values, list) and all(isinstance(text, str) for text in values) for values in texts):
+        raise DataError("labels in the header must be lists of text; the file is damaged; write it again")
     if not (isinstance(empty, dict) and all(_is_empty_shape(shape) for shape in empty.values())):
         raise DataError("empty arrays in the header must be empty; the file is damaged; write it again")
     return header

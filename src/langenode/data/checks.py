@@ -148,6 +148,16 @@ def checked_attributes(attributes: Mapping[str, Any], num: int) -> dict[str, np.
     return checked
 
 
+def checked_labels(labels: Mapping[str, tuple[str, ...]], num: int) -> dict[str, tuple[str, ...]]:
+    """Return a copy of the labels; raise unless each column has one per trajectory."""
+    for name, values in labels.items():
+        if len(values) != num:
+            raise DataError(
+                f"column {name!r} must have one label for each of {num} trajectories; found {len(values)}; correct it"
+            )
+    return dict(labels)
+
+
 def _check_shapes(arrays: Mapping[str, np.ndarray]) -> None:
     if arrays["outputs"].ndim != 3 or arrays["inputs"].ndim != 3:
         raise DataError(

@@ -16,6 +16,7 @@ from langenode.data.checks import (
     booleans,
     checked_arrays,
     checked_attributes,
+    checked_labels,
     checked_names,
     numbers,
     rectangular,
@@ -36,7 +37,8 @@ class Dataset:
     row and is masked. Unobserved outputs are 0.0. Trajectories of one condition share times and inputs; their
     start (`initial`) may differ: a random start is part of the condition's distribution. `units` maps a column's
     name (and "time") to its physical unit; `attributes` holds extra numbers for each trajectory, such as the true
-    weights that a simulator drew.
+    weights that a simulator drew; `labels` maps a column of the table that was read to its text in the first row of
+    each trajectory, for results in the user's words.
     """
 
     # Shapes are given as comments, so that a wrong shape reaches the checks and is explained in plain words.
@@ -53,6 +55,7 @@ class Dataset:
     condition_names: tuple[str, ...] = ()
     unit_names: tuple[str, ...] = ()
     attributes: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         names = ("times", "inputs", "outputs", "mask", "initial", "condition", "unit")
@@ -65,6 +68,7 @@ class Dataset:
             "unit_names": checked_names(self.unit_names, num_units, "unit_names"),
             "units": dict(self.units),
             "attributes": checked_attributes(self.attributes, self.num_trajectories),
+            "labels": checked_labels(self.labels, self.num_trajectories),
         }
         store(self, rest)
 
@@ -213,6 +217,7 @@ class Dataset:
             condition_names=tuple(self.condition_names[i] for i in conditions),
             unit_names=tuple(self.unit_names[i] for i in units),
             attributes={name: values[chosen] for name, values in self.attributes.items()},
+            labels={name: tuple(values[i] for i in chosen) for name, values in self.labels.items()},
         )
 
     def split(

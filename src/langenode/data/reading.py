@@ -1,12 +1,13 @@
 """Build a data set from a table and the roles of its columns, and record what was understood."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import Columns, can_be_made, guess_columns, separators
+from langenode.data.columns import Columns, can_be_made, guess_columns, own_labels, separators
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_CELLS
 from langenode.data.names import OWN_LABELS, without_prefix
@@ -106,11 +107,12 @@ def table_dataset(
         extras = {"initial": initial, **labels}
         for index, path in enumerate(paths):
             path |= {part: values[index] for part, values in extras.items() if values is not None}
-        return Dataset.from_list(paths, **names)
+        return dataclasses.replace(Dataset.from_list(paths, **names), labels=own_labels(table, columns, groups))
     outputs = blocks["outputs"][rows]
     mask = ~np.isnan(outputs) & (within < lengths[:, None])[..., None]
     arrays = {"inputs": blocks["inputs"][rows], "mask": mask, "initial": initial}
-    return Dataset.from_arrays(times[rows], outputs, **arrays, **labels, **names)
+    data = Dataset.from_arrays(times[rows], outputs, **arrays, **labels, **names)
+    return dataclasses.replace(data, labels=own_labels(table, columns, groups))
 
 
 def _units(columns: Columns) -> dict[str, str]:

@@ -9,6 +9,8 @@ from langenode.data.dataset import Dataset
 from langenode.data.outliers import robust_spread
 from langenode.data.scaling import moments
 
+# The attribute that says at which time point the start of every output was read; -1 where it was not.
+_START_READ_AT = "start_read_at"
 # Of at least so many first readings this share is equal where they are exact.
 _FEWEST_EXACT, _LEAST_EXACT = 3, 2 / 3
 
@@ -34,7 +36,23 @@ def with_observed_start(data: Dataset) -> Dataset:
         readings[~seen[:, column], column] = moments(known)[0]
     mask = data.mask.copy()
     np.put_along_axis(mask, first[:, None, :], False, axis=1)
-    return dataclasses.replace(data, initial=readings, mask=mask)
+    attributes = {**data.attributes, _START_READ_AT: np.where(seen, first, -1)}
+    return dataclasses.replace(data, initial=readings, mask=mask, attributes=attributes)
+
+
+def all_readings(data: Dataset) -> np.ndarray:
+    """Return every reading, (traj, time, out), those that became starts among them; NaN where there is none."""
+    readings = np.where(data.mask, data.outputs, np.nan)
+    read_at = data.attributes.get(_START_READ_AT)
+    if read_at is not None and data.initial is not None:
+        is_whole = read_at.shape == data.initial.shape == (len(readings), data.num_outputs)
+        if not is_whole or not np.all(np.isin(read_at, np.arange(-1, data.num_times))):
+            raise DataError(
+                f"{_START_READ_AT} must be a time point of every output; the data are damaged; read them again"
+            )
+        row, column = np.nonzero(read_at >= 0)
+        readings[row, read_at[row, column].astype(int), column] = data.initial[row, column]
+    return readings
 
 
 def from_first_complete_row(data: Dataset) -> Dataset:

@@ -1,6 +1,8 @@
 """A record of one trajectory cut into windows, so that there is something to train on and something to test on."""
 
+import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +44,9 @@ def cut_into_windows(data: Dataset, num: int | None) -> Dataset:
             f"every window must have at least 3 time points; {num} windows of a trajectory of {shortest} have fewer; "
             "set data.windows lower, or none"
         )
-    windows = []
+    windows: list[dict[str, Any]] = []
+    rows: list[int] = []
+    numbers: list[str] = []
     for row, length in enumerate(data.lengths):
         edges = np.round(np.linspace(0, length - 1, num + 1)).astype(int)
         name = "" if data.num_trajectories == 1 else f"{data.unit_names[data.unit[row]]}, "
@@ -50,7 +54,9 @@ def cut_into_windows(data: Dataset, num: int | None) -> Dataset:
             part = slice(begin, end + 1)
             if data.mask[row, part].any(axis=1).sum() < 2:  # nothing to learn from
                 continue
-            label = f"{name}window {number:0{len(str(num))}d}"
+            rows.append(row)
+            numbers.append(f"{number:0{len(str(num))}d}")
+            label = f"{name}window {numbers[-1]}"
             windows.append(
                 {
                     "times": data.times[row, part],
@@ -61,4 +67,6 @@ def cut_into_windows(data: Dataset, num: int | None) -> Dataset:
                     "unit": label,
                 }
             )
-    return Dataset.from_list(windows, input_names=data.input_names, output_names=data.output_names, units=data.units)
+    cut = Dataset.from_list(windows, input_names=data.input_names, output_names=data.output_names, units=data.units)
+    labels = {column: tuple(values[row] for row in rows) for column, values in data.labels.items()}
+    return dataclasses.replace(cut, labels={**labels, "window": tuple(numbers)})

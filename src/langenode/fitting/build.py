@@ -1,6 +1,7 @@
 """Where strings become objects: the parts of a problem, built from a configuration and the data."""
 
 import functools
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import PRNGKeyArray
+from langenode._types import OnStep, PRNGKeyArray
 from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
 from langenode.data import Dataset, Scaling, estimate_noise, knees, refine
 from langenode.experiments.base import Experiment
@@ -18,7 +19,7 @@ from langenode.fitting.methods import Ingredients, Trained
 from langenode.fitting.priors import make_prior
 from langenode.inference import targets
 from langenode.inference.algorithm1 import Objective
-from langenode.inference.calibration import Calibration, Errors, calibrate, prediction_errors
+from langenode.inference.calibration import NUM_ROUNDS, Calibration, Errors, calibrate, prediction_errors
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
 from langenode.inference.noise import Levels
 from langenode.inference.objectives import objective
@@ -162,7 +163,9 @@ def _can_validate(problem: Problem) -> bool:
     return problem.likelihood is not None and problem.likelihood.sigma is None
 
 
-def calibrated(config: Config, problem: Problem, data: Prepared) -> Calibration | None:
+def calibrated(
+    config: Config, problem: Problem, data: Prepared, *, on_step: OnStep | None = None
+) -> Calibration | None:
     """By how much predictions' noise must change, by training and validation data; None where that is not asked.
 
     Training trajectories are among them because validation trajectories are few, and chance would decide.
@@ -170,11 +173,15 @@ def calibrated(config: Config, problem: Problem, data: Prepared) -> Calibration 
     if not wants_calibration(config) or data.validation is None:
         return None
     parts = [part for part in (data.train, data.validation) if part is not None]
+    rounds = itertools.count(1)
 
     def errors_at(factor: np.ndarray) -> list[Errors]:
         rule = Rule(noise_factor=factor, starts_at_reading=starts_at_reading(config))
         num, key = config.predict.num_samples, Streams.of(config.seed).evaluation
-        return [prediction_errors(problem, part, num, rule, key=key) for part in parts]
+        found = [prediction_errors(problem, part, num, rule, key=key) for part in parts]
+        if on_step is not None:
+            on_step(next(rounds), NUM_ROUNDS if starts_at_reading(config) else 1, "")
+        return found
 
     num_outputs = data.train.num_outputs
     return calibrate(errors_at, num_outputs, starts_at_reading=starts_at_reading(config))[0]

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._types import OnStep
 from langenode.data import Dataset, has_replicates
 from langenode.experiments import own
 from langenode.experiments.base import Experiment, Results, Splits
 from langenode.fitting import build, methods, perfect, skill
 from langenode.fitting.build import Streams
+from langenode.fitting.progress import QUIET, Reporter
 from langenode.inference.density import whiten
 from langenode.inference.predictions import Prediction, observable, predict, with_noise
 from langenode.inference.problem import Problem
@@ -27,10 +29,16 @@ LARGEST_ENERGY = 256
 
 
 def evaluate(
-    experiment: Experiment, results: Results, training: Mapping[str, Any], diagnostics: Mapping[str, Any]
+    experiment: Experiment,
+    results: Results,
+    training: Mapping[str, Any],
+    diagnostics: Mapping[str, Any],
+    *,
+    reporter: Reporter = QUIET,
 ) -> Results:
     """The results with their metrics, the verdict last; `training` and `diagnostics` are those of the fit."""
-    found = common_metrics(results, Streams.of(results.config.seed))
+    with reporter.task("scores") as task:
+        found = common_metrics(results, Streams.of(results.config.seed), on_step=task.at)
     if training:
         found["training"] = training_state(results.history, training)
     apart = {key: value for key, value in diagnostics.items() if key in ("mle", "calibration", "cross_validation")}
@@ -40,11 +48,14 @@ def evaluate(
         apart.pop("cross_validation", None)
     found |= apart
     if experiment.has_exact_posterior(results.config) and results.splits.train.num_trajectories:
-        found |= _exact_posterior(results)
+        with reporter.task("exact posterior"):
+            found |= _exact_posterior(results)
     if experiment.name == own.NAME:
-        found["skill"] = skill.skill_of(_held_out(results), seed=results.config.seed)
+        with reporter.task("plain predictors") as task:
+            found["skill"] = skill.skill_of(_held_out(results), seed=results.config.seed, on_step=task.at)
     results = results._replace(metrics=found)
-    found |= experiment.metrics(results)
+    with reporter.task(f"metrics of {experiment.name}"):
+        found |= experiment.metrics(results)
     found["verdict"] = verdict.judge(found)
     return results
 
@@ -62,7 +73,7 @@ def _held_out(results: Results) -> list[skill.Fold]:
     return found
 
 
-def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
+def common_metrics(results: Results, keys: Streams, *, on_step: OnStep | None = None) -> dict[str, Any]:
     """What was asked, and W1, scores, coverage and moments of the weights; W1 is None where there are no replicates."""
     config, splits = results.config, results.splits
     found: dict[str, Any] = {
@@ -70,7 +81,7 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     }
     found["method_summary"] = methods.find(config.method).summary
     found["problem"] = _problem_size(results.problem, splits)
-    found |= _distances(results, keys)
+    found |= _distances(results, keys, on_step)
     found |= _held_out_scores(results)
     factors = np.broadcast_to(results.rule.noise_factor, splits.test.num_outputs)
     found["noise_factor"] = dict(zip(splits.test.output_names, factors, strict=True))
@@ -82,21 +93,21 @@ def common_metrics(results: Results, keys: Streams) -> dict[str, Any]:
     return found
 
 
-def _distances(results: Results, keys: Streams) -> dict[str, Any]:
+def _distances(results: Results, keys: Streams, on_step: OnStep | None) -> dict[str, Any]:
     """W1 and energy distance where there are replicates. Where conditions are held out, `w1` is to those."""
     splits = results.splits
     found: dict[str, Any] = {"w1": None, "w1_held_out": None, "energy_distance": None}
     if has_replicates(splits.test):
-        found["w1_held_out"] = _w1(results, splits.test, keys) | {"to": "test", "data": _data_w1(results)}
-        found["energy_distance"] = _energy_distance(results)
+        found["w1_held_out"] = _w1(results, splits.test, keys, on_step) | {"to": "test", "data": _data_w1(results)}
+        found["energy_distance"] = _energy_distance(results, on_step)
     if splits.train.num_conditions > 1 and found["w1_held_out"]:
         found["w1"] = found["w1_held_out"]
     elif has_replicates(splits.train):
-        found["w1"] = _w1(results, splits.train, keys) | {"to": "training"}
+        found["w1"] = _w1(results, splits.train, keys, on_step) | {"to": "training"}
     return found
 
 
-def _energy_distance(results: Results) -> dict[str, Any] | None:
+def _energy_distance(results: Results, on_step: OnStep | None) -> dict[str, Any] | None:
     """Squared energy distance of whole trajectories to test data, at equal sizes, and its floor."""
     replicates = results.splits.test.replicates()
     num = len(replicates.outputs)
@@ -111,7 +122,7 @@ def _energy_distance(results: Results) -> dict[str, Any] | None:
     floor = floors.energy_floor_from_data(replicates.outputs, num, mask=replicates.mask, rng=rng)
     mean = float(np.median(distances))
     found = {"mean": mean, "floor": floor.median, "ratio": mean / floor.median, "num_samples": num}
-    return found | _in_floors(perfect.energy_threshold(results), floor.median)
+    return found | _in_floors(perfect.energy_threshold(results, on_step), floor.median)
 
 
 def _in_floors(threshold: Mapping[str, Any], floor: float) -> dict[str, Any]:
@@ -145,7 +156,7 @@ def _data_w1(results: Results) -> float | None:
     return float(np.nanmean(metrics.w1(train.outputs, held_out.outputs, mask_b=held_out.mask)))
 
 
-def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
+def _w1(results: Results, data: Dataset, keys: Streams, on_step: OnStep | None) -> dict[str, Any]:
     """W1 of the marginals to a data set: the median of several draws, and the floor of two such samples."""
     replicates = data.replicates()
     size, num_draws = len(replicates.outputs), results.config.predict.num_w1_draws
@@ -153,11 +164,10 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
     if results.folds is not None and data is results.splits.test:
         predictions, sets = _picked(results, size, num_draws, rng)
     else:
-        draws = jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws)
-        predictions = [predict(results.problem, data, size, results.rule, key=key) for key in draws]
+        predictions = _repeated(results, data, size, keys, on_step)
         sets = [observable(results.problem, prediction, results.rule, rng=rng) for prediction in predictions]
     distances = [metrics.w1(samples, replicates.outputs, mask_b=replicates.mask) for samples in sets]
-    threshold = perfect.w1_threshold(results, predictions[-1], np.concatenate(sets), data)
+    threshold = perfect.w1_threshold(results, predictions[-1], np.concatenate(sets), data, on_step)
     means = [float(np.nanmean(d)) for d in distances]
     rng = np.random.default_rng(results.config.seed)
     floor = floors.w1_floor_from_data(replicates.outputs, size, mask=replicates.mask, rng=rng)
@@ -172,6 +182,16 @@ def _w1(results: Results, data: Dataset, keys: Streams) -> dict[str, Any]:
         "num_samples": size,
         "per_time": _mean_per_time(np.stack(distances)),
     }
+
+
+def _repeated(results: Results, data: Dataset, size: int, keys: Streams, on_step: OnStep | None) -> list[Prediction]:
+    """Predictions of that many samples, once for every draw behind the median W1."""
+    num_draws, predictions = results.config.predict.num_w1_draws, []
+    for key in jax.random.split(jax.random.fold_in(keys.evaluation, 1), num_draws):
+        predictions.append(predict(results.problem, data, size, results.rule, key=key))
+        if on_step is not None:
+            on_step(len(predictions), num_draws, "predictions for W1")
+    return predictions
 
 
 def _picked(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._types import OnStep
 from langenode.data import Dataset
 from langenode.experiments.base import Results
 from langenode.inference.predictions import Prediction, observable
@@ -24,20 +25,22 @@ class HeldOut(NamedTuple):
     data: Dataset
 
 
-def w1_threshold(results: Results, prediction: Prediction, pool: np.ndarray, data: Dataset) -> dict[str, Any]:
+def w1_threshold(
+    results: Results, prediction: Prediction, pool: np.ndarray, data: Dataset, on_step: OnStep | None = None
+) -> dict[str, Any]:
     """Threshold of W1; `pool` are samples of observations, `prediction` some of the model's outputs."""
     rng = np.random.default_rng(results.config.seed)
     mask = data.replicates().mask
     if len(pool) < 2 * len(mask):
         return _nothing()
     if isinstance(results.problem.target, Posterior):
-        null = thresholds.w1_null_of(pool, _made(results, prediction, len(mask), rng), mask)
+        null = thresholds.w1_null_of(pool, _made(results, prediction, len(mask), rng), mask, on_step)
     else:
-        null = thresholds.w1_null(pool, mask, is_crossed=data.has_crossed_units, rng=rng)
+        null = thresholds.w1_null(pool, mask, is_crossed=data.has_crossed_units, rng=rng, on_step=on_step)
     return thresholds.upper_threshold(null)._asdict()
 
 
-def energy_threshold(results: Results) -> dict[str, Any]:
+def energy_threshold(results: Results, on_step: OnStep | None = None) -> dict[str, Any]:
     """Threshold of the energy distance to test data, whose members all have the same gaps."""
     rng, test = np.random.default_rng(results.config.seed), results.splits.test
     mask, pool = test.replicates().mask, results.observable
@@ -45,9 +48,9 @@ def energy_threshold(results: Results) -> dict[str, Any]:
         return _nothing()
     if isinstance(results.problem.target, Posterior):
         prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
-        null = thresholds.energy_null_of(pool, _made(results, prediction, len(mask), rng), mask)
+        null = thresholds.energy_null_of(pool, _made(results, prediction, len(mask), rng), mask, on_step)
     else:
-        null = thresholds.energy_null(pool, mask, is_crossed=test.has_crossed_units, rng=rng)
+        null = thresholds.energy_null(pool, mask, is_crossed=test.has_crossed_units, rng=rng, on_step=on_step)
     return thresholds.upper_threshold(null)._asdict()
 
 

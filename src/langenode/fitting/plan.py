@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from langenode.inference.partition import Partition, Where
 
 # Parts that several columns can play.
 SEVERAL = ("inputs", "outputs", "initial")
+Reader = Callable[[Path, Columns], tuple[Reading, dict[str, str]]]
 
 
 class FilePlan(NamedTuple):
@@ -45,19 +46,25 @@ class FilePlan(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def plan_file(path: Path, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
+def read_unchanged(path: Path, given: Columns) -> tuple[Reading, dict[str, str]]:
+    """Read a user's file; return the reading with the path and the hash of what was read."""
+    before = None
+    with contextlib.suppress(DataError):  # which reading it explains better
+        before = content_hash(path)
+    reading = read_data(path, given)
+    source = {"path": str(path), "sha256": content_hash(path)}
+    if before != source["sha256"]:
+        raise DataError(f"{path} must stay as it is while it is read; it has changed meanwhile; try again")
+    return reading, source
+
+
+def plan_file(path: Path, layers: Sequence[Mapping[str, Any]], *, read: Reader = read_unchanged) -> FilePlan:
     """Read a user's file and choose what they left open; `layers` are their choices, later ones winning."""
     asked = choose.asked_for(layers)
     if asked.get("experiment", own.NAME) != own.NAME:
         raise ConfigError(f"data of your own are experiment {own.NAME!r}; got {asked['experiment']!r}; leave it out")
     given = {part: names(part, asked.get("data", {}).get(part)) for part in Columns._fields}
-    before = None
-    with contextlib.suppress(DataError):  # which reading it explains better
-        before = content_hash(path)
-    reading = read_data(path, Columns(**given))
-    source = {"path": str(path), "sha256": content_hash(path)}
-    if before != source["sha256"]:
-        raise DataError(f"{path} must stay as it is while it is read; it has changed meanwhile; try again")
+    reading, source = read(path, Columns(**given))
     try:
         suggested = own.plan(reading.data, asked)
     except DataError as error:

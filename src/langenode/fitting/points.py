@@ -6,10 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._types import OnStep
 from langenode.config import Config
 from langenode.data import Dataset
 from langenode.experiments.base import Experiment
 from langenode.fitting.build import Prepared, noise_levels, untrained
+from langenode.fitting.progress import QUIET, Reporter
 from langenode.inference.noise import noise_parts
 from langenode.inference.point_fit import fit_mle, replicates_mean, rms_error
 from langenode.inference.weight_scales import search_units
@@ -31,7 +33,7 @@ class PointChoice(NamedTuple):
     start: Any = None
 
 
-def choose_model(experiment: Experiment, config: Config, data: Prepared) -> PointChoice:
+def choose_model(experiment: Experiment, config: Config, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
     """Fit the candidates' models by maximum likelihood; keep the plainest whose validation error is good.
 
     None is tried after one whose error is below the standard error of the replicates' means: no better one could show.
@@ -41,8 +43,10 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared) -> Poin
     judged = data.train if data.validation is None else data.validation
     for name, candidate in experiment.candidates(config).items():
         start = untrained(experiment, candidate)
-        model = fit_point(candidate, start, data.train)
-        error = rms_error(model, judged)
+        with reporter.task(f"maximum likelihood, {name}") as task:
+            model = fit_point(candidate, start, data.train, on_step=task.at)
+            error = rms_error(model, judged)
+        reporter.say(f"maximum likelihood: {name}, validation error {error:.4g} (scaled)")
         tried.append({"name": name, "error": error})
         if kept is None or error < WORTHWHILE * best:
             kept, best = PointChoice(name, candidate, model, tried, start), error
@@ -52,7 +56,7 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared) -> Poin
     return settle_noise(kept, data)
 
 
-def fit_point(config: Config, model: Any, train: Dataset) -> Any:
+def fit_point(config: Config, model: Any, train: Dataset, *, on_step: OnStep | None = None) -> Any:
     """The model at its maximum likelihood."""
     options = config.mle
     units = search_units(model, train) if options.units == "automatic" else None
@@ -64,6 +68,7 @@ def fit_point(config: Config, model: Any, train: Dataset) -> Any:
         learning_rate=options.learning_rate,
         penalty=options.penalty,
         units=units,
+        on_step=on_step,
     ).model
 
 

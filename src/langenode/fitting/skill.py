@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from langenode._types import OnStep
 from langenode.data import Dataset
 from langenode.fitting.plain_predictors import PREDICTORS
 from langenode.scores.skill import Scores, pooled, scores_by_trajectory, skill
@@ -20,13 +21,17 @@ class Fold(NamedTuple):
     samples: np.ndarray  # (sample, condition, time, out) for the conditions of `test`
 
 
-def skill_of(folds: Sequence[Fold], *, seed: int) -> dict[str, Any] | None:
+def skill_of(folds: Sequence[Fold], *, seed: int, on_step: OnStep | None = None) -> dict[str, Any] | None:
     """Return the scores of a fit and of the plain predictors, pooled over folds; None where nothing can be compared."""
     folds = [fold for fold in folds if fold.train.num_trajectories and fold.test.mask.any()]
     if not folds:
         return None
     ours = pooled([_scores(fold, fold.samples) for fold in folds])
-    plain = {name: _plain_scores(name, folds, seed) for name in PREDICTORS}
+    plain: dict[str, Scores | None] = {}
+    for name in PREDICTORS:
+        if on_step is not None:  # their times differ too much to say what is left
+            on_step(len(plain), None, name)
+        plain[name] = _plain_scores(name, folds, seed)
     return skill(ours, plain, folds[0].test.output_names)
 
 

@@ -6,7 +6,6 @@ Nothing here knows a run folder. Where training stands is stored in a checkpoint
 with the same path resumes there, bit for bit.
 """
 
-import contextlib
 import hashlib
 import time
 import warnings
@@ -18,7 +17,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import PRNGKeyArray
+from langenode._types import OnStep, PRNGKeyArray
 from langenode.config import Config, to_toml
 from langenode.data import Columns, Dataset
 from langenode.experiments.base import Experiment
@@ -63,10 +62,7 @@ class Solved(NamedTuple):
 
 def find_point(experiment: Experiment, config: Any, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
     """The model at its maximum likelihood, the best of its candidates."""
-    choice = points.choose_model(experiment, config, data)
-    for tried in choice.tried:
-        reporter.say(f"maximum likelihood: {tried['name']}, validation error {tried['error']:.4g} (scaled)")
-    return choice
+    return points.choose_model(experiment, config, data, reporter=reporter)
 
 
 def solve(
@@ -86,7 +82,8 @@ def solve(
     `start` is the model before that. A companion, which a figure compares with, is fitted without warnings,
     diagnostics and calibration.
     """
-    problem, unidentified = build.assemble(config, model, data, start=start, where=where)
+    with reporter.task("prior and reference"):
+        problem, unidentified = build.assemble(config, model, data, start=start, where=where)
     if not is_companion:
         build.warn_of_scales(config, problem.target, data.train)
     if config.is_drawn:
@@ -96,8 +93,10 @@ def solve(
     found = found._replace(noise_factor=np.ones(data.train.num_outputs))
     if is_companion:
         return found
-    found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
-    return with_calibration(found, build.calibrated(config, found.problem, data))
+    with reporter.task("diagnostics"):
+        found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
+    with reporter.task("calibration") as task:
+        return with_calibration(found, build.calibrated(config, found.problem, data, on_step=task.at))
 
 
 def fit_of(
@@ -173,7 +172,8 @@ def _train(
     if checkpoint is not None and checkpoint.exists():
         state = _resume(checkpoint, identity, initial_state(problem, settings))
         reporter.say(f"resuming at update {int(state.step)}")
-    with reporter.training(f"{config.method}, {config.target}"):
+    first = 0 if state is None else int(state.step)
+    with reporter.training(f"{config.method}, {config.target}", first=first):
         result = train(
             problem,
             train_objective,
@@ -272,20 +272,22 @@ def importance_diagnostics(problem: Problem, train: Dataset, num_samples: int, *
 def _draw(config: Any, problem: Problem, data: Prepared, reporter: Reporter) -> Solved:
     begin = time.perf_counter()
     reporter.say(f"{config.method}, {config.target}: drawing {problem.partition.dim} weights")
-    with reporter.waiting(config.method) if reporter.is_live else contextlib.nullcontext():
-        found, record = draw(config, problem, data.train, key=Streams.of(config.seed).training)
+    with reporter.task(config.method) as task:
+        found, record = draw(config, problem, data.train, key=Streams.of(config.seed).training, on_step=task.at)
     for line in draw_warnings(record):
         warnings.warn(line, stacklevel=4)
     nothing = history_columns(np.zeros((0, 3)), np.zeros(0), 1)
     return Solved(found, np.ones(1), {}, record, nothing, time.perf_counter() - begin)
 
 
-def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray) -> tuple[Problem, dict[str, Any]]:
+def draw(
+    config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray, on_step: OnStep | None = None
+) -> tuple[Problem, dict[str, Any]]:
     """The problem with draws by the configured method, or by its fallback where those are not to be trusted."""
     dtype = jnp.dtype(config.precision)
     method = methods.find_drawn(config.method)
     density = whiten(problem, train, dtype, batch=method.minibatch(config.options))
-    sampled = method.draw(density, config.options, key=key, budget=config.budget)
+    sampled = method.draw(density, config.options, key=key, budget=config.budget, **_watched(method, on_step))
     record: dict[str, Any] = {}
     fallback = method.fallback(config.options)
     if not sampled.trust.is_trusted and fallback is not None:
@@ -293,7 +295,10 @@ def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray)
         method = methods.find_drawn(fallback)
         options = getattr(config, fallback)
         # A stream of its own, which only trained distributions use otherwise.
-        sampled = method.draw(density, options, key=Streams.of(config.seed).sampler, budget=config.budget)
+        key = Streams.of(config.seed).sampler
+        if on_step is not None:
+            on_step(0, None, fallback)
+        sampled = method.draw(density, options, key=key, budget=config.budget, **_watched(method, on_step))
     weights = problem.prior.to_weights(sampled.draws)
     if not np.all(np.isfinite(np.asarray(weights))):
         raise FitError(
@@ -308,6 +313,11 @@ def draw(config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray)
     record |= {"method": method.name, "num_draws": len(weights), **sampled.diagnostics}
     record |= sampled.trust._asdict()
     return found, record | {"reference_rank": method.reference_rank}
+
+
+def _watched(method: methods.Drawn, on_step: OnStep | None) -> dict[str, Any]:
+    """The argument by which a method that has steps shows them."""
+    return {} if on_step is None or not method.has_steps else {"on_step": on_step}
 
 
 def draw_warnings(record: Mapping[str, Any]) -> list[str]:

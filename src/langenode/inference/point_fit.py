@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Float
+from langenode._types import Array, Float, Int, OnStep
 from langenode.data import Batch, Dataset
 from langenode.inference.errors import FitError
 from langenode.models import has_own_noise
 
+# Blocks of steps between which progress is shown.
+NUM_BLOCKS = 10
 # A transition is learned from each interval, so that this many trajectories are plenty.
 MOST_TRANSITION_TRAJECTORIES = 256
 
@@ -34,13 +36,14 @@ def fit_mle(
     learning_rate: float = 1e-2,
     penalty: float = 0.0,
     units: Any = None,
+    on_step: OnStep | None = None,
 ) -> PointFit:
     """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
 
     Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
     `penalty` times the squared weights is added, for models with more weights than data. A model with noise of its own
     has its transition likelihood maximised. Where `units` are given, one positive number per leaf of the model, steps
-    and penalty see weights in these units (`weight_scales.search_units`).
+    and penalty see weights in these units (`weight_scales.search_units`). `on_step` is called now and then.
     """
     given, static = eqx.partition(model, eqx.is_inexact_array)
     # In the widest precision that JAX is set to: a line search ends where rounding begins.
@@ -51,8 +54,8 @@ def fit_mle(
     # Numbers are arrays, so that another data set of the same shape runs the same program.
     as_array = functools.partial(jnp.asarray, dtype=dtype)
     loss = _Loss(misfit, static, jax.tree.map(as_array, units), as_array(penalty))
-    params, losses = _minimise(loss, params, learning_rate, num_adam)
-    refined, more = _minimise(loss, params, None, num_lbfgs)
+    params, losses = _minimise(loss, params, learning_rate, num_adam, on_step)
+    refined, more = _minimise(loss, params, None, num_lbfgs, on_step)
     reached, lowest = float(_value(loss, params)), float(_value(loss, refined))
     if len(more) and np.isfinite(lowest) and lowest <= reached:
         params, reached, losses = refined, lowest, np.concatenate([losses, more])
@@ -165,12 +168,20 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
 
 
-def _minimise(loss: _Loss, params: Any, learning_rate: float | None, num_steps: int) -> tuple[Any, np.ndarray]:
-    """Run Adam, or L-BFGS where there is no learning rate, for a number of steps in one compiled loop."""
+def _minimise(
+    loss: _Loss, params: Any, learning_rate: float | None, num_steps: int, on_step: OnStep | None
+) -> tuple[Any, np.ndarray]:
+    """Run Adam, or L-BFGS where there is no learning rate, for a number of steps, in blocks of one compiled loop."""
     if num_steps == 0:
         return params, np.zeros(0)
-    params, losses = _run(loss, params, learning_rate, num_steps)
-    return params, np.asarray(losses)
+    carry, block = _begin(params, learning_rate, num_steps), -(-num_steps // NUM_BLOCKS)
+    for begin in range(0, num_steps, block):
+        end = min(begin + block, num_steps)
+        # Bounds are data, not shape, so that a shorter last block runs the same program.
+        carry = jax.block_until_ready(_run(loss, carry, learning_rate, num_steps, jnp.asarray(begin), jnp.asarray(end)))
+        if on_step is not None:
+            on_step(end, num_steps, "L-BFGS" if learning_rate is None else "Adam")
+    return carry[0], np.asarray(carry[2])
 
 
 def _optimiser(learning_rate: float | None, num_steps: int) -> Any:
@@ -183,19 +194,29 @@ def _optimiser(learning_rate: float | None, num_steps: int) -> Any:
 
 
 @eqx.filter_jit
-def _run(loss: _Loss, params: Any, learning_rate: float | None, num_steps: int) -> tuple[Any, Array]:
+def _begin(params: Any, learning_rate: float | None, num_steps: int) -> tuple[Any, Any, Array]:
+    """The weights, the optimiser's state and room for the losses, in types that the loop returns: it compiles once."""
+    state = _optimiser(learning_rate, num_steps).init(params)
+    carry = (params, state, jnp.zeros(num_steps, jnp.result_type(float)))
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), carry)
+
+
+@eqx.filter_jit
+def _run(
+    loss: _Loss, carry: Any, learning_rate: float | None, num_steps: int, begin: Int[Array, ""], end: Int[Array, ""]
+) -> tuple[Any, Any, Array]:
+    """Steps `begin` to `end` of `num_steps`."""
     import optax
 
     optimiser = _optimiser(learning_rate, num_steps)
 
-    def step(carry, _):
-        params, state = carry
+    def step(index, carry):
+        params, state, losses = carry
         value, gradient = jax.value_and_grad(loss)(params)
         updates, state = optimiser.update(gradient, state, params, value=value, grad=gradient, value_fn=loss)
-        return (optax.apply_updates(params, updates), state), value
+        return optax.apply_updates(params, updates), state, losses.at[index].set(value)
 
-    (params, _), losses = jax.lax.scan(step, (params, optimiser.init(params)), length=num_steps)
-    return params, losses
+    return jax.lax.fori_loop(begin, end, step, carry)
 
 
 @eqx.filter_jit

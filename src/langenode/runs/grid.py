@@ -1,8 +1,8 @@
-"""Runs of one demonstration side by side in a folder: what a sweep and a comparison of methods share.
+"""Runs of a demonstration or of a user's file side by side: what a sweep and a comparison of methods share.
 
-Every point is `langenode run` in a process of its own, started anew, since JAX does not survive a fork. The request is
-stored first; points that are complete are not run again, so an interrupted grid, or one with failed points, resumes
-where it was.
+Every point is `langenode run`, or `langenode fit`, in a process of its own, started anew, since JAX does not survive a
+fork. The request is stored first; points that are complete are not run again, so an interrupted grid, or one with
+failed points, resumes where it was.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from langenode import _version
@@ -19,23 +20,32 @@ from langenode.config import ConfigError, merge, parse_overrides, to_toml
 from langenode.fitting import choose
 from langenode.fitting.progress import Reporter
 from langenode.runs import stages
+from langenode.runs.own_file import OwnFile, facts_of
 from langenode.runs.processes import Ended, num_cores, run_commands
 from langenode.runs.stored import has_config
-from langenode.storage.folder import RunFolder, RunFolderError, plain, read_record, write_json
+from langenode.storage.folder import RunFolder, RunFolderError, plain, read_provenance, read_record, write_json
 from langenode.storage.writing import sweep
 
 # The line of a traceback that names what was raised.
 EXCEPTION = re.compile(r"[\w.]*(Error|Exception)\b")
 
 
+# What is run: a demonstration by its name, or a user's file.
+Subject = str | OwnFile
+
+
 class Point(NamedTuple):
-    """One run of the grid: its folder's name, its values of the varied keys, and its settings as `--set` takes them."""
+    """One run of the grid: its folder's name, its values of the varied keys, and its settings as `--set` takes them.
+
+    `facts` are what a run of a user's file records of it.
+    """
 
     name: str
     values: dict[str, Any]
     seed: int
     config: Any
     settings: list[str]
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class GridFolder:
@@ -45,7 +55,7 @@ class GridFolder:
     """
 
     kind = "grid"
-    identity: tuple[str, ...] = ("experiment", "settings", "seeds", "points")
+    identity: tuple[str, ...] = ("experiment", "data", "settings", "seeds", "points")
 
     def __init__(self, path: Path, request: str, products: Sequence[str]):
         self.path = Path(path)
@@ -71,15 +81,31 @@ def parse_values(text: str) -> list[Any]:
     return [parse_overrides([f"value={part}"])["value"] for part in text.split(",")]
 
 
-def make_point(experiment: str, base: Mapping[str, Any], values: dict[str, Any], seed: Any) -> Point:
+def request_of(subject: Subject, points: Sequence[Point]) -> dict[str, Any]:
+    """What is run, for the record of a request."""
+    if isinstance(subject, str):
+        return {"experiment": subject}
+    return {"experiment": points[0].config.experiment, "data": points[0].facts["source"]}
+
+
+def title_of(request: Mapping[str, Any]) -> str:
+    """The name of what is run, for people."""
+    return Path(request["data"]["path"]).name if request.get("data") else str(request["experiment"])
+
+
+def make_point(subject: Subject, base: Mapping[str, Any], values: dict[str, Any], seed: Any) -> Point:
     """The values and the seed over the user's settings; the configuration is checked here."""
     settings = merge(base, {} if seed is None else {"seed": seed})
     for key, value in values.items():
         settings = merge(settings, nested(key, value))
-    config = choose.configure(experiment, [settings])
+    if isinstance(subject, str):
+        config, facts = choose.configure(subject, [settings]), {}
+    else:
+        plan = subject.plan([settings])
+        config, facts = plan.config, facts_of(plan)
     stages.refuse_function(config)
     words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in flat(settings).items()]
-    return Point(_name(values, None if seed is None else config.seed), values, config.seed, config, words)
+    return Point(_name(values, None if seed is None else config.seed), values, config.seed, config, words, facts)
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
@@ -140,7 +166,7 @@ def claim(folder: GridFolder, request: Mapping[str, Any], points: Sequence[Point
         raise RunFolderError(
             f"a new {kind} needs an empty folder; {folder.path} holds other things than a {kind}; choose another --out"
         )
-    differing = [part for part in folder.identity if stored and stored.get(part) != request[part]]
+    differing = [part for part in folder.identity if stored and stored.get(part) != request.get(part)]
     if differing and not force:
         raise RunFolderError(
             f"a folder holds one {kind}; that in {folder.path} was asked otherwise ({', '.join(differing)}); "
@@ -194,8 +220,9 @@ def is_complete(folder: GridFolder, point: Point) -> bool:
 def command(folder: GridFolder, point: Point) -> list[str]:
     """What makes a point: the same words give the same run by hand."""
     settings = [word for setting in point.settings for word in ("--set", setting)]
-    run = ["run", point.config.experiment, "--out", str(folder.run(point).path), *settings, "--json"]
-    return [sys.executable, "-m", "langenode", *run]
+    source = point.facts.get("source")
+    what = ["run", point.config.experiment] if source is None else ["fit", source["path"]]
+    return [sys.executable, "-m", "langenode", *what, "--out", str(folder.run(point).path), *settings, "--json"]
 
 
 def run_points(
@@ -212,17 +239,28 @@ def run_points(
         return {}
     commands = {point.name: command(folder, point) for point in pending}
     ended: dict[str, str | None] = {}
+    named = {point.name: point for point in pending}
 
     def on_end(name: str, one: Ended) -> None:
-        ended[name] = error = None if one.code == 0 else _what_failed(one)
+        ended[name] = error = _other_data(folder, named[name]) if one.code == 0 else _what_failed(one)
         what = f"{one.seconds:.1f} s" if error is None else f"failed: {error}"
         reporter.say(f"{num_done + len(ended)}/{num_points} {name}: {what}")
+        task.at(num_done + len(ended), num_points)
 
     if reporter.verbose:
         reporter.say("\n".join(map(shlex.join, commands.values())))
     folder.logs.mkdir(exist_ok=True)
-    run_commands(commands, folder.logs, jobs=min(jobs or num_cores(), len(pending)), on_end=on_end)
+    with reporter.task(f"runs of the {folder.kind}", first=num_done) as task:
+        run_commands(commands, folder.logs, jobs=min(jobs or num_cores(), len(pending)), on_end=on_end)
     return {name: error for name, error in ended.items() if error is not None}
+
+
+def _other_data(folder: GridFolder, point: Point) -> str | None:
+    """What is wrong where a user's file has changed between the request and the run."""
+    source = point.facts.get("source")
+    if source is None or read_provenance(folder.run(point).provenance).get("source") == source:
+        return None
+    return f"the runs of a {folder.kind} must have the same data; {source['path']} has changed meanwhile; use --force"
 
 
 def _what_failed(ended: Ended) -> str:

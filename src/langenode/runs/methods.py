@@ -16,7 +16,7 @@ from langenode.fitting.choose import unused_options
 from langenode.fitting.progress import Reporter
 from langenode.reports import comparison, comparison_page, pictures, standings
 from langenode.runs import grid, stages
-from langenode.runs.grid import GridFolder, Point
+from langenode.runs.grid import GridFolder, Point, Subject
 from langenode.storage.folder import RunFolder, plain, read_provenance, write_bytes, write_together
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -38,7 +38,7 @@ class ComparisonFolder(GridFolder):
     """The files of a comparison of methods, by name."""
 
     kind = "comparison"
-    identity = ("experiment", "settings", "methods", "seeds", "points")
+    identity = ("experiment", "data", "settings", "methods", "seeds", "points")
 
     def __init__(self, path: Path):
         super().__init__(path, "comparison.json", ("comparison.html", "comparison.csv", "bands.png", "time.png"))
@@ -68,7 +68,7 @@ def parse_methods(text: str) -> list[str]:
 
 
 def make_plan(
-    experiment: str, layers: Sequence[Mapping[str, Any]], methods: Sequence[str], seeds: Sequence[Any] | None
+    subject: Subject, layers: Sequence[Mapping[str, Any]], methods: Sequence[str], seeds: Sequence[Any] | None
 ) -> Plan:
     """A run for every method that can serve what is asked, and every seed; all configurations are checked here."""
     if seeds == []:
@@ -78,7 +78,7 @@ def make_plan(
     refused: dict[str, str] = {}
     for method in methods:
         try:
-            made += [_point(experiment, base, method, seed) for seed in ([None] if seeds is None else seeds)]
+            made += [_point(subject, base, method, seed) for seed in ([None] if seeds is None else seeds)]
         except ConfigError as error:
             refused[method] = str(error)
     if not made:  # what is wrong is not a method's
@@ -89,12 +89,12 @@ def make_plan(
     # By seed, so that the first results are a whole comparison.
     order = list(dict.fromkeys(point.seed for point in made))
     made = sorted(made, key=lambda point: order.index(point.seed))
-    request = {"experiment": experiment, "settings": base, "methods": list(methods), "seeds": seeds}
+    request = {**grid.request_of(subject, made), "settings": base, "methods": list(methods), "seeds": seeds}
     return Plan(plain(request | {"points": [point.name for point in made]}), made, refused, unused)
 
 
-def _point(experiment: str, base: Mapping[str, Any], method: str, seed: Any) -> Point:
-    point = grid.make_point(experiment, base, {"method": method}, seed)
+def _point(subject: Subject, base: Mapping[str, Any], method: str, seed: Any) -> Point:
+    point = grid.make_point(subject, base, {"method": method}, seed)
     return point._replace(name=method if seed is None else f"{method}-{point.seed}")
 
 
@@ -142,7 +142,8 @@ def _share(folder: ComparisonFolder, point: Point, made: Sequence[Point]) -> Non
         giver = folder.run(other)
         if other.name != point.name and _start_of(other) == _start_of(point) and _has_start(giver):
             words = ["langenode", *grid.command(folder, point)[3:]]
-            facts = {"command": words, "given": {"from": other.name, "what": "data and maximum-likelihood model"}}
+            given = {"from": other.name, "what": "data and maximum-likelihood model"}
+            facts = {**point.facts, "command": words, "given": given}
             stages.Run.start(run.path, point.config, Reporter(quiet=True), force=run.provenance.exists(), facts=facts)
             for name in SHARED:  # the test set is looked at to see whether there are data, so it comes after these
                 write_bytes(getattr(run, name), getattr(giver, name).read_bytes())
@@ -176,7 +177,7 @@ def _write(folder: ComparisonFolder, plan: Plan, errors: Mapping[str, str]) -> d
         files |= {folder.path / f"{name}.png": picture.content for name, picture in drawn.items()}
         seed = plan.points[0].seed
         shown = [folder.run(point) for point in plan.points if point.seed == seed and point.name not in failed]
-        heading = f"{plan.request['experiment']}: {len({run['method'] for run in found['runs']})} methods compared"
+        heading = f"{grid.title_of(plan.request)}: {len({run['method'] for run in found['runs']})} methods compared"
         page = comparison_page.render_comparison(
             found, runs, pictures=list(drawn.values()), shown=shown, heading=heading
         )

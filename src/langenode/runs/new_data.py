@@ -34,8 +34,10 @@ def predict_file(
     fit = load_fit(fit_path)
     reading = _read(fit, data_path, columns)
     bands = fit.predict(reading.data, num_samples=num_samples, seed=seed)
-    picture = _picture(bands, fit.prepared(reading.data))
-    contents = (bytes(bands.to_netcdf(engine="scipy")), bands_csv(bands).encode(), picture)
+    prepared, time_name = fit.prepared(reading.data), reading.columns.time
+    table = bands_csv(bands, prepared, time_name=time_name)
+    picture = _picture(bands, prepared, time_name or "time")
+    contents = (bytes(bands.to_netcdf(engine="scipy")), table.encode(), picture)
     write_together(dict(zip(paths, contents, strict=True)))
     sizes = {"conditions": int(bands.sizes["condition"]), "samples": int(bands.sizes["sample"])}
     return {**sizes, "files": [str(path) for path in paths]}
@@ -55,7 +57,7 @@ def _read(fit: Fit, path: Path, columns: Mapping[str, Any]) -> Reading:
         return read_data(path, outputs_may_be_absent=True)  # a file of ours says itself what its columns are
 
 
-def _picture(bands: Any, data: Dataset) -> bytes:
+def _picture(bands: Any, data: Dataset, time_label: str) -> bytes:
     """The first conditions with their bands, and the readings of the new data where it has any."""
     import io
 
@@ -63,6 +65,8 @@ def _picture(bands: Any, data: Dataset) -> bytes:
 
     members = data.replicates()
     readings = np.where(members.mask, members.outputs, np.nan)
+    time_label = f"seconds since the first {time_label}" if time_label in data.labels else time_label
+    labels = [str(name) for name in bands["out"].to_numpy()]
     panels = []
     for index in range(min(MOST_PANELS, bands.sizes["condition"])):
         own = slice(int(bands["length"][index]))
@@ -72,7 +76,7 @@ def _picture(bands: Any, data: Dataset) -> bytes:
         times = bands["times"].to_numpy()[index, own]
         name = str(bands["condition"].to_numpy()[index])
         panels.append(plots.BandPanel(name, times, model, ends, readings[:, index, own]))
-    figure = plots.prediction_bands(panels, time_label="time", output_labels=[str(n) for n in bands["out"].to_numpy()])
+    figure = plots.prediction_bands(panels, time_label=time_label, output_labels=labels)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

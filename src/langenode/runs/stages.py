@@ -104,6 +104,8 @@ class Run:
             self.fit(anew=True) if stage == "fit" else getattr(self, stage)()
         for later in STAGES[STAGES.index(stage) + 1 :]:
             self.product(later).unlink(missing_ok=True)
+        if stage in ("simulate", "fit"):
+            self.folder.bands.unlink(missing_ok=True)
 
     # Stages
 
@@ -136,7 +138,8 @@ class Run:
         )
         found = found if crossed is None else crossed.finished(found)
         for name, config in self.experiment.companions(point.config).items():
-            other = solve.solve(config, point.model, data, is_companion=True)
+            with self.reporter.task(f"{name}, for comparison"):
+                other = solve.solve(config, point.model, data, is_companion=True)
             fit = self._fit_of(other, point._replace(config=config), data)
             write_bytes(self.folder.companion(name), fit.to_bytes())
         tables.write_history(self.folder.history, found.history)
@@ -147,12 +150,13 @@ class Run:
         self._made = _Made(splits=splits, point=point, fit=fit, crossed=crossed)
 
     def predict(self) -> None:
-        """Samples of the outputs for the test conditions, in a NetCDF file with the weights that made them."""
+        """Samples of outputs and observations for the test conditions (NetCDF), and their bands as a table (CSV)."""
         begin = time.perf_counter()
         fit, test = self.fitted(), self.splits().test
         crossed = self._crossed()
         prediction, noisy = fit.predict_prepared(test) if crossed is None else cross.predict_folds(crossed, fit, test)
-        tables.write_predictions(self.folder.predictions, test, prediction, noisy, fit.problem.partition.names)
+        names, time_name = fit.problem.partition.names, fit.columns.time
+        tables.write_predictions(self.folder, test, prediction, noisy, names, time_name=time_name)
         self._made = self._made._replace(predictions=(prediction, noisy))
         self._record(predict=time.perf_counter() - begin)
 
@@ -167,12 +171,14 @@ class Run:
             convergence=tables.read_convergence(self.folder.convergence),
             folds=self.experiment.folds(self.config, splits.train),
         )
-        results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics)
+        reporter = self.reporter
+        results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics, reporter=reporter)
         found = dict(results.metrics)
         found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
         if choices := self._choices(fit):
             found["choices"] = choices
-        self._draw(self.experiment.figures(results))
+        with reporter.task("figures"):
+            self._draw(self.experiment.figures(results))
         self._record(evaluate=time.perf_counter() - begin)
         write_json(self.folder.metrics, found | {"seconds": self._provenance["seconds"]})
 

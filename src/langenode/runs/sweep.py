@@ -1,6 +1,6 @@
-"""A grid of runs of one demonstration: a point is an ordinary run folder, and one table and one figure show them all.
+"""A grid of runs of a demonstration or a user's file: ordinary run folders, and one table and one figure of them all.
 
-The request is stored first and the table last; see `points` for what is between.
+The request is stored first and the table last; see `grid` for what is between.
 """
 
 import csv
@@ -21,6 +21,7 @@ from langenode.runs import grid
 from langenode.runs.grid import (
     GridFolder,
     Point,
+    Subject,
     as_json,
     flat,
     make_point,
@@ -28,6 +29,7 @@ from langenode.runs.grid import (
     parse_values,
     record_of,
     refuse_equal,
+    request_of,
     text_of,
 )
 from langenode.storage.folder import RunFolder, RunFolderError, plain, read_metrics, write_together
@@ -60,7 +62,7 @@ class SweepFolder(GridFolder):
     """The files of a sweep, by name."""
 
     kind = "sweep"
-    identity = ("experiment", "settings", "vary", "seeds", "points")
+    identity = ("experiment", "data", "settings", "vary", "seeds", "points")
 
     def __init__(self, path: Path):
         super().__init__(path, "sweep.json", ("sweep.csv", "sweep.png"))
@@ -91,7 +93,10 @@ def parse_vary(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def make_plan(
-    experiment: str, layers: Sequence[Mapping[str, Any]], vary: Mapping[str, Sequence[Any]], seeds: Sequence[Any] | None
+    subject: Subject,
+    layers: Sequence[Mapping[str, Any]],
+    vary: Mapping[str, Sequence[Any]],
+    seeds: Sequence[Any] | None,
 ) -> Plan:
     """Every combination of the values, and every seed, over the user's layers; all configurations are checked here."""
     if seeds == [] or not (vary or seeds):
@@ -99,12 +104,12 @@ def make_plan(
     base: dict[str, Any] = {}
     for layer in layers:
         base = merge(base, layer)
-    grid = itertools.product(*vary.values(), [None] if seeds is None else seeds)
-    made = [make_point(experiment, base, dict(zip(vary, values, strict=True)), seed) for *values, seed in grid]
+    combined = itertools.product(*vary.values(), [None] if seeds is None else seeds)
+    made = [make_point(subject, base, dict(zip(vary, values, strict=True)), seed) for *values, seed in combined]
     refuse_equal(made, "sweep")
     asked = [base, *(nested(key, None) for key in vary)]
     unused = {found for point in made for found in unused_options(point.config, asked)}
-    request = {"experiment": experiment, "settings": base, "vary": dict(vary), "seeds": seeds}
+    request = {**request_of(subject, made), "settings": base, "vary": dict(vary), "seeds": seeds}
     return Plan(plain(request | {"points": [point.name for point in made]}), made, sorted(unused))
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Float, PRNGKeyArray
+from langenode._types import Array, Float, OnStep, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import (
     agreement,
@@ -75,6 +75,7 @@ def nuts(
     max_doublings: int = 8,
     target_acceptance: float = 0.9,
     budget: float | None = None,
+    on_step: OnStep | None = None,
 ) -> Sampled:
     """Draws of all chains together: every `thinning`-th transition; the diagnostics use all of them.
 
@@ -89,7 +90,7 @@ def nuts(
     key_start, key_run = jax.random.split(key)
     chains, cost = _start(density, num_chains, options, key=key_start)
     per_chain = -(-num_draws // num_chains)
-    trace, num_leapfrog = _run(density, options, chains, num_warmup, per_chain, deadline, key=key_run)
+    trace, num_leapfrog = _run(density, options, chains, num_warmup, per_chain, deadline, on_step, key=key_run)
     num = trace.points.shape[1]
     diagnostics = _diagnose(density, trace) | {
         "stopped": num < per_chain * thinning,
@@ -151,6 +152,7 @@ def _run(
     num_warmup: int,
     per_chain: int,
     deadline: float | None,
+    on_step: OnStep | None,
     *,
     key: PRNGKeyArray,
 ) -> _Run:
@@ -174,6 +176,8 @@ def _run(
         num_leapfrog += int(jnp.sum(trace.num_leapfrog))
         kept += [jax.tree.map(np.asarray, trace)] if block >= num_warm else []
         block += 1
+        if on_step is not None:
+            on_step(block * BLOCK, num_blocks * BLOCK, "transitions")
     trace = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : per_chain * options.thinning], *kept)
     return _Run(trace, num_leapfrog)
 

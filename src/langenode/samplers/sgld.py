@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Float, PRNGKeyArray
+from langenode._types import Array, Float, OnStep, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import agreement, at_least, bounded_gradient, describe_r_hat, finish, library
 from langenode.samplers.laplace import LaplaceFit, laplace_fit, start_about
@@ -35,6 +35,7 @@ def sgld(
     thinning: int = 20,
     step_size: float | None = None,
     budget: float | None = None,
+    on_step: OnStep | None = None,
 ) -> Sampled:
     """Draws of many chains at a constant step, from about the mode; one draw every `thinning` steps.
 
@@ -62,6 +63,8 @@ def sgld(
         )
         blocks.append(np.asarray(jax.vmap(fit)(u)))
         num_bounded += int(count)
+        if on_step is not None:
+            on_step((block + 1) * thinning, (num_warm_blocks + per_chain) * thinning, "steps")
     num_steps = len(blocks) * thinning * num_chains
     kept = np.stack(blocks[min(num_warm_blocks, len(blocks) - 1) :])
     found = agreement(density, jnp.swapaxes(jnp.asarray(kept), 0, 1)) | {

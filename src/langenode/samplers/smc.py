@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Float, PRNGKeyArray
+from langenode._types import Array, Float, OnStep, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import (
     LOWEST_LOG_LIKELIHOOD,
@@ -61,6 +61,7 @@ def smc(
     num_moves: int = 4,
     num_leapfrog: int = 16,
     num_last_moves: int = 20,
+    on_step: OnStep | None = None,
 ) -> Sampled:
     """Draws of all islands, weighted by their evidence.
 
@@ -79,6 +80,8 @@ def smc(
         num_left -= int(np.all(np.asarray(islands.state.tempering_param) >= 1.0))
         islands = _step(density, options, islands, key=jax.random.fold_in(key_steps, num_steps))
         num_steps += 1
+        if on_step is not None:  # how many there will be is found on the way
+            on_step(num_steps, None, f"power {float(np.min(islands.state.tempering_param)):.2g} of 1")
     return _result(density, options, islands, num_steps)
 
 

@@ -179,6 +179,6 @@ def _distance_correlations(groups: Sequence[np.ndarray]) -> tuple[np.ndarray, np
 
 def weight_moments(weights: np.ndarray) -> dict[str, Any]:
     """Return mean, standard deviation and correlation (a number for two weights, a matrix for more)."""
-    constant = weights.std(0).min() == 0.0 or len(weights) < 2
+    constant = len(weights) < 2 or np.ptp(weights, axis=0).min() == 0.0  # a std of equal numbers may be rounding
     corr = np.eye(weights.shape[1]) if constant else np.corrcoef(weights.T)
     return {"mean": weights.mean(0), "std": weights.std(0), "corr": corr[0, 1] if weights.shape[1] == 2 else corr}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from langenode._types import Bool, Float, Int
+from langenode._types import Bool, Float, Int, OnStep
 from langenode.scores.metrics import energy_distance, w1
 
 # The share of runs in which a perfect model fails a check. Four checks can fail by chance (W1, energy distance,
@@ -68,6 +68,7 @@ def w1_null(
     *,
     is_crossed: bool,
     rng: np.random.Generator,
+    on_step: OnStep | None = None,
 ) -> Float[np.ndarray, " draw"]:
     """Return W1 (mean over cells, median over sets) of predictions to data of the same size that they made themselves.
 
@@ -86,6 +87,7 @@ def w1_null(
             else:
                 distances = [np.abs(ordered[k] - ordered[index]).mean() for k in others]
             null.append(np.median(distances))
+            _show(len(null), NUM_NULL, "W1", on_step)
     return np.array(null)
 
 
@@ -95,6 +97,7 @@ def energy_null(
     *,
     is_crossed: bool,
     rng: np.random.Generator,
+    on_step: OnStep | None = None,
 ) -> Float[np.ndarray, " draw"]:
     """Return the same for the energy distance (not the fair one) of trajectories that have the same gaps."""
     from scipy.spatial.distance import cdist
@@ -112,6 +115,7 @@ def energy_null(
             others = _others(index, len(means))
             between = 2.0 * means[others, index] - means[others, others] - means[index, index]
             null.append(np.median(between))
+        _show(len(null), NUM_NULL, "energy distance", on_step)
     return np.array(null)
 
 
@@ -119,20 +123,35 @@ def w1_null_of(
     pool: Float[np.ndarray, "sample condition time out"],
     data: Float[np.ndarray, "draw member condition time out"],
     mask: Bool[np.ndarray, "member condition time out"],
+    on_step: OnStep | None = None,
 ) -> Float[np.ndarray, " draw"]:
     """Return W1 of predictions to data sets that the model made in its own way, members of each being dependent."""
     sets = _few_sets(pool, len(mask))
-    return np.array([np.median([np.nanmean(w1(one, made, mask_b=mask)) for one in sets]) for made in data])
+    null: list[float] = []
+    for made in data:
+        null.append(float(np.median([np.nanmean(w1(one, made, mask_b=mask)) for one in sets])))
+        _show(len(null), len(data), "W1", on_step)
+    return np.array(null)
 
 
 def energy_null_of(
     pool: Float[np.ndarray, "sample condition time out"],
     data: Float[np.ndarray, "draw member condition time out"],
     mask: Bool[np.ndarray, "member condition time out"],
+    on_step: OnStep | None = None,
 ) -> Float[np.ndarray, " draw"]:
     """Return the same for the energy distance."""
     sets = _few_sets(pool, len(mask))
-    return np.array([np.median([energy_distance(one, made, mask=mask, fair=False) for one in sets]) for made in data])
+    null: list[float] = []
+    for made in data:
+        null.append(float(np.median([energy_distance(one, made, mask=mask, fair=False) for one in sets])))
+        _show(len(null), len(data), "energy distance", on_step)
+    return np.array(null)
+
+
+def _show(done: int, total: int, what: str, on_step: OnStep | None) -> None:
+    if on_step is not None:
+        on_step(min(done, total), total, f"{what} of a perfect model")
 
 
 def _few_sets(pool: np.ndarray, size: int) -> list[np.ndarray]:

@@ -51,6 +51,7 @@ class RunFolder:
         self.fit = self.path / "fit.langenode"
         self.history = self.path / "history.csv"
         self.convergence = self.path / "convergence.csv"
+        self.bands = self.path / "bands.csv"
         self.predictions = self.path / "predictions.nc"
         self.figures = self.path / "figures"
         self.metrics = self.path / "metrics.json"

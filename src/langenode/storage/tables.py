@@ -10,8 +10,8 @@ import numpy as np
 
 from langenode.data import Dataset
 from langenode.inference.predictions import Prediction
-from langenode.storage.bands import prediction_dataset
-from langenode.storage.folder import RunFolderError, write_bytes, write_text
+from langenode.storage.bands import bands_csv, prediction_dataset
+from langenode.storage.folder import RunFolder, RunFolderError, write_bytes, write_text
 
 HISTORY = ("loss", "data", "kl", "validation")
 
@@ -25,18 +25,23 @@ class StoredPrediction(NamedTuple):
 
 
 def write_predictions(
-    path: Path, data: Dataset, prediction: Prediction, observable: np.ndarray, weight_names: tuple[str, ...]
+    folder: RunFolder,
+    data: Dataset,
+    prediction: Prediction,
+    observable: np.ndarray,
+    weight_names: tuple[str, ...],
+    *,
+    time_name: str | None,
 ) -> None:
-    """Write samples, mean and quantiles for every condition, with the weights they were made with."""
+    """Write samples, mean and quantiles for every condition, with the weights behind them, and the table of bands."""
     weights = np.asarray(prediction.weights)
     dataset = prediction_dataset(data, prediction.outputs, observable, weights, weight_names)
-    if not np.array_equal(observable, prediction.outputs):
-        dataset["observations"] = (dataset["outputs"].dims, observable)
-    write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
+    write_text(folder.bands, bands_csv(dataset, data, time_name=time_name))
+    write_bytes(folder.predictions, bytes(dataset.to_netcdf(engine="scipy")))
 
 
 def read_predictions(path: Path) -> StoredPrediction:
-    """The samples and the weights that made them. New observations are stored where they differ from the outputs."""
+    """The samples and the weights behind them. Older files lack observations that are the outputs."""
     remedy = f"run: langenode predict {path.parent} --force"
     try:
         outputs, weights, observable = _stored_arrays(path)

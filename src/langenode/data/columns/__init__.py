@@ -1,7 +1,7 @@
 """The roles of the columns of a table: given, found by their names, or read off their numbers."""
 
 from langenode.data.columns.guessing import guess_columns
-from langenode.data.columns.labels import can_be_made, separators
+from langenode.data.columns.labels import can_be_made, own_labels, separators
 from langenode.data.columns.record import Columns, Doubt, Guess
 
-__all__ = ["Columns", "Doubt", "Guess", "can_be_made", "guess_columns", "separators"]
+__all__ = ["Columns", "Doubt", "Guess", "can_be_made", "guess_columns", "own_labels", "separators"]

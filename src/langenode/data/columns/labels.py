@@ -103,6 +103,38 @@ def labels_of_pair(table: Table, pair: str) -> Columns:
     return Columns(unit=next(iter(units), None), condition=next(iter(conditions), None))
 
 
+def own_labels(table: Table, columns: Columns, groups: Groups) -> dict[str, tuple[str, ...]]:
+    """Return the text of label columns in the first row of each trajectory, by the names that the user gave them.
+
+    Two columns that identify trajectories together come back as two, and the files of a folder as `file`. The time is
+    among them where it is a time stamp, which times then count from.
+    """
+    first = groups.order[groups.starts]
+    found: dict[str, tuple[str, ...]] = {}
+    if table.file_of_row is not None:
+        found["file"] = tuple(table.files[index] for index in table.file_of_row[first])
+    parts = () if columns.trajectory is None else _separate(table, columns.trajectory)
+    for name in (*parts, columns.condition, columns.unit):
+        if name is not None:
+            labels = table.labels(name)
+            found.setdefault(_without_star(name), tuple(str(labels[row]) for row in first))
+    if columns.time is not None and table.stamps(columns.time) is not None:
+        found[columns.time] = tuple(str(table.cells[columns.time][row]).strip() for row in first)
+    return found
+
+
+def _separate(table: Table, trajectory: str) -> tuple[str, ...]:
+    """Return the two columns that a column was joined from, or the column itself."""
+    parts = _parts(table, trajectory)
+    is_joined = parts != ("", "") and joined(table, trajectory)[0].cells[trajectory] == table.cells[trajectory]
+    return parts if is_joined else (trajectory,)
+
+
+def _without_star(name: str) -> str:
+    """Return what the columns of a pattern have in common; `trajectory` where they are numbered only."""
+    return name if "*" not in name else name.replace("*", "").strip(" _.#-") or "trajectory"
+
+
 def find_label(table: Table, groups: Groups, taken: set[str], rank: Callable[[str], int | None]) -> str | None:
     """Return the best-named label column that is constant within trajectories; the name `save_data` writes wins."""
     for name in ranked(table, taken, rank):

@@ -90,7 +90,7 @@ class Drawn(Method):
     `minibatch(options)` is the number of cases whose gradient it uses at a time. `fallback(options)` names the method
     that takes over where the draws are not to be trusted. `predicts_linearised(options)`: predictions are those of the
     model's linearisation at the mode. `reference_rank`: draws that are trusted may serve other methods as the
-    reference; the lowest rank is preferred.
+    reference; the lowest rank is preferred. `has_steps`: `draw` takes an `on_step`.
     """
 
     draw: Callable[..., "Sampled"]
@@ -104,6 +104,7 @@ class Drawn(Method):
     fallback: Callable[[Any], str | None] = lambda options: None
     predicts_linearised: Callable[[Any], bool] = lambda options: False
     reference_rank: int | None = None
+    has_steps: bool = False
 
     def check(self, config: Config) -> None:
         """Raise a `ConfigError` where the method cannot do what is asked."""

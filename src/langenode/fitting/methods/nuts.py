@@ -17,12 +17,12 @@ class Options(DrawnOptions):
     """transitions of each chain that adapt it and are discarded"""
 
 
-def draw(density: Any, options: Options, *, key: Any, budget: float | None) -> Any:
+def draw(density: Any, options: Options, *, key: Any, budget: float | None, on_step: Any = None) -> Any:
     """Draws of all chains."""
     from langenode.samplers import nuts
 
     sizes = {"num_chains": options.num_chains, "num_warmup": options.num_warmup, "num_draws": options.num}
-    return nuts(density, **sizes, budget=budget, key=key)
+    return nuts(density, **sizes, budget=budget, key=key, on_step=on_step)
 
 
 METHOD = Drawn(
@@ -30,6 +30,7 @@ METHOD = Drawn(
     summary="No-U-Turn sampler: Markov chain Monte Carlo.",
     options=Options,
     draw=draw,
+    has_steps=True,
     reference_rank=1,
     needs_extra="baselines",
 )

@@ -17,11 +17,11 @@ class Options(DrawnOptions):
     """cases per mini-batch; none for a quarter of them"""
 
 
-def draw(density: Any, options: Options, *, key: Any, budget: float | None) -> Any:
+def draw(density: Any, options: Options, *, key: Any, budget: float | None, on_step: Any = None) -> Any:
     """Draws of all chains."""
     from langenode.samplers import sgld
 
-    return sgld(density, num_chains=options.num_chains, num_draws=options.num, budget=budget, key=key)
+    return sgld(density, num_chains=options.num_chains, num_draws=options.num, budget=budget, key=key, on_step=on_step)
 
 
 METHOD = Drawn(
@@ -29,6 +29,7 @@ METHOD = Drawn(
     summary="Stochastic gradient Langevin dynamics, in coordinates of the Laplace approximation.",
     options=Options,
     draw=draw,
+    has_steps=True,
     minibatch=lambda options: options.batch,
     needs_extra="baselines",
 )

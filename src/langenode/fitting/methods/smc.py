@@ -15,12 +15,12 @@ class Options(DrawnOptions):
     """independent runs, whose agreement is checked"""
 
 
-def draw(density: Any, options: Options, *, key: Any, budget: float | None) -> Any:
+def draw(density: Any, options: Options, *, key: Any, budget: float | None, on_step: Any = None) -> Any:
     """Draws of all islands."""
     from langenode.samplers import smc
 
     del budget  # tempering cannot be cut
-    return smc(density, num_draws=options.num, num_islands=options.num_islands, key=key)
+    return smc(density, num_draws=options.num, num_islands=options.num_islands, key=key, on_step=on_step)
 
 
 METHOD = Drawn(
@@ -28,6 +28,7 @@ METHOD = Drawn(
     summary="Sequential Monte Carlo from the prior to the posterior, with Hamiltonian moves.",
     options=Options,
     draw=draw,
+    has_steps=True,
     reference_rank=2,
     needs_extra="baselines",
 )
