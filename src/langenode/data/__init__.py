@@ -15,6 +15,7 @@ from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.folds import assign_folds, by_fold, num_folds, padded
 from langenode.data.levels import Level, find_levels, knees, spread_against_level
+from langenode.data.modes import FALSE_ALARMS, Modes, find_modes
 from langenode.data.noise import NoiseEstimate, estimate_noise
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
@@ -34,6 +35,7 @@ from langenode.data.views import Batch, Cases, Replicates
 from langenode.data.windows import cut_into_windows, num_windows
 
 __all__ = [
+    "FALSE_ALARMS",
     "FEWEST_REPLICATES",
     "Batch",
     "Cases",
@@ -43,6 +45,7 @@ __all__ = [
     "Doubt",
     "Guess",
     "Level",
+    "Modes",
     "NoiseEstimate",
     "Outlier",
     "Reading",
@@ -58,6 +61,7 @@ __all__ = [
     "cut_into_windows",
     "estimate_noise",
     "find_levels",
+    "find_modes",
     "find_outliers",
     "from_first_complete_row",
     "guess_columns",

@@ -3,7 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from langenode.data import Dataset, cut_into_windows, find_levels, find_outliers, num_windows, starts_are_exact
+from langenode.data import (
+    FALSE_ALARMS,
+    Dataset,
+    cut_into_windows,
+    find_levels,
+    find_modes,
+    find_outliers,
+    num_windows,
+    starts_are_exact,
+)
+
+# The loss for populations of several groups (docs/guide/own-data.md, "Populations").
+FOR_GROUPS = {"loss": "quantile", "saturation": 0.5}
 
 
 class Choice(NamedTuple):
@@ -66,6 +78,20 @@ def start(data: Dataset) -> tuple[bool, Choice]:
         return False, Choice("start of a trajectory", "its first reading, without noise", same)
     why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
     return True, Choice("start of a trajectory", "its first reading", why)
+
+
+def population_loss(data: Dataset, asked: Mapping[str, Any], target: str) -> tuple[dict[str, Any], list[Choice]]:
+    """Return the loss that keeps several groups of units apart, as a layer, where there are such, and the choice."""
+    if target != "population" or {"loss", "saturation", "power"} & set(asked.get("population", {})):
+        return {}, []
+    found = find_modes(data)
+    if found is None:
+        return {}, []
+    why = (
+        f"trajectories of {found.num_units} units fall into groups (dip {found.dip:.2g}; one group exceeds "
+        f"{found.critical:.2g} in at most {100 * FALSE_ALARMS:g} % of data sets)"
+    )
+    return {"population": FOR_GROUPS}, [Choice("population loss", "quantile, with saturation", why)]
 
 
 def outlier_warnings(data: Dataset, most: int = 5) -> tuple[str, ...]:

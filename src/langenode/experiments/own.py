@@ -122,13 +122,15 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     layer["data"] |= {} if windows is None else {"windows": windows}
     layer["data"] |= {"folds": None} if "split" in asked.get("data", {}) else {}
     noisy_start, start_choice = choices.start(data)
-    layer |= {"noise": {"in_start": noisy_start}, **scale_layer}
+    loss_layer, loss_choice = choices.population_loss(data, asked, target)
+    layer |= {"noise": {"in_start": noisy_start}, **scale_layer, **loss_layer}
     made = [
         *windows_choice,
         *replicates_choice,
         start_choice,
         *scale_choices,
         _target_choice(target, "target" in asked, is_population, data, separate),
+        *loss_choice,
     ]
     return Plan(layer, tuple(made), warnings)
 
@@ -175,7 +177,7 @@ def _target_choice(target: str, is_asked: bool, is_population: bool, data: Datas
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/guide/own-data.md) that differ from the general defaults."""
-    del method, asked
+    del method
     layers: dict[str, Any] = {
         "stochastic": "last_layer",
         "mle": {"num_adam": 500, "num_lbfgs": 200, "penalty": 1e-5},
@@ -184,11 +186,25 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     }
     if target == "population":
         layers["training"] = {"num_updates": 1000, "num_samples": 128}
+        layers["population"] = _population_defaults(asked)
     else:
         layers["noise"] = {"kind": "inferred", "proportional": "auto", "calibrate": target == "posterior"}
         layers |= sticking_chain(8)
         layers["training"] = {"num_updates": 500, "num_samples": 32}
     return layers
+
+
+def _population_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights need not explain noise, and bands are those of new units.
+
+    The kernel of `log_mean_exp` must not vanish where there is no noise, so it keeps the width it has without.
+    """
+    noise = "estimated"
+    if asked.get("population", {}).get("loss") == "log_mean_exp":
+        noise = "none"
+    if asked.get("noise", {}).get("sigma") is not None:
+        noise = "given"
+    return {"noise": noise, "component_floor": 0.01, "directions": "model", "new_units": True}
 
 
 def for_training(data: Dataset, config: OwnConfig) -> Dataset:

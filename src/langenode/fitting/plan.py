@@ -28,6 +28,7 @@ from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.fitting.priors import check_leaves
 from langenode.inference.partition import Partition, Where
+from langenode.models import has_own_noise
 
 # Parts that several columns can play.
 SEVERAL = ("inputs", "outputs", "initial")
@@ -117,6 +118,7 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     # Long gaps between readings are subdivided as for our own models; in the data's own unit of time.
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
+    layer |= choices.population_loss(data, asked, target)[0]
     experiment = own.EXPERIMENT._replace(
         name=USER_MODEL,
         config=Config,
@@ -148,6 +150,8 @@ def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any
         below["noise"] = {key: value for key, value in below["noise"].items() if key != "proportional"}
     if getattr(model, "log_noise", None) is None:
         below.pop("noise", None)
+    if has_own_noise(model) and "population" in below:  # roughness is the model's own, and so are its directions
+        below["population"] = {"new_units": True}
     return below
 
 
