@@ -1,5 +1,8 @@
 """Several groups of units: the dip test, its false alarms and power, and the loss that follows."""
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -7,6 +10,7 @@ from scipy.optimize import linprog
 import langenode as ln
 from langenode.data.modes import FALSE_ALARMS, critical_dip, dip, find_modes
 from langenode.experiments import own
+from langenode.fitting import plan
 
 TIMES = np.linspace(0.25, 3.0, 12)
 
@@ -127,3 +131,44 @@ def test_groups_choose_the_loss_that_keeps_them_unless_one_is_asked_for(rng):
     assert "population" not in own.plan(data, {"target": "population", "population": {"loss": "energy"}}).layer
     single = made(one_group("normal", 20, rng), rng)
     assert "population" not in own.plan(single, {"target": "population"}).layer
+
+
+class Response(eqx.Module):
+    """Rises to `gain` and drifts: the model behind `made`."""
+
+    gain: jax.Array
+    drift: jax.Array
+
+    def __call__(self, times, inputs, initial=None):
+        return (self.gain * (1.0 - jnp.exp(-times)) + self.drift * times / 3.0)[:, None]
+
+
+def response() -> Response:
+    return Response(jnp.asarray(0.7), jnp.asarray(0.0))
+
+
+def test_populations_have_noise_and_new_units_by_default(rng):
+    data = made(one_group("normal", 20, rng), rng)
+    _, config = plan.plan_model(response(), data, {"target": "population"}, None)
+    _, generic = plan.plan_data(data, {"target": "population"})
+    assert config.population == generic.population
+    assert (config.population.noise, config.population.new_units) == ("estimated", True)
+    given = {"target": "population", "noise": {"sigma": 0.05}}
+    assert plan.plan_model(response(), data, given, None)[1].population.noise == "given"
+    kernel = {"target": "population", "population": {"loss": "log_mean_exp"}}
+    assert plan.plan_model(response(), data, kernel, None)[1].population.noise == "none"
+
+
+@pytest.mark.slow
+def test_a_population_keeps_both_groups_and_does_not_take_noise_for_spread(rng):
+    num, noise = 20, 0.05
+    weights = two_groups(num, rng)
+    drawn = ln.fit(made(weights, rng, noise), model=response(), target="population", progress=False).flat_sample(4000)
+    for group in (weights[::2], weights[1::2]):
+        near = np.all(np.abs(drawn - group.mean(0)) < 4.0 * 0.1, axis=1)
+        assert near.mean() > 0.25  # half of its share
+    # What least squares of single units would add to the variance of the weights, and the error of the variance.
+    columns = np.stack([1.0 - np.exp(-TIMES), TIMES / 3.0], axis=1)
+    added = noise**2 * np.diag(np.linalg.inv(columns.T @ columns)) / weights.var(0)
+    error = np.sqrt(2.0 / (num - 1)) * (1.0 + added)
+    assert np.all(np.abs(drawn.var(0) / weights.var(0) - 1.0) < 3.0 * error)
