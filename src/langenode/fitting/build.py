@@ -301,8 +301,12 @@ def assemble(
     partition = Partition.of(model, config.stochastic if where is None else where)
     weights = partition.flatten(model)
     likelihood = make_likelihood(config, model, data.train, data.scaling)
-    stated = make_prior(config, model if start is None else start, model, partition, likelihood, data.train)
     target = make_target(config, data.train)
+    scatter = likelihood
+    if isinstance(target, targets.Population) and target.has_noise:
+        # The weights of a population spread as its units do, however precisely these are measured.
+        scatter = noise_from_replicates(data.train, fitted_outputs(model, data.train))
+    stated = make_prior(config, model if start is None else start, model, partition, scatter, data.train)
     posterior: AbstractPosterior = Empirical(weights[None])
     if with_posterior:
         posterior = make_posterior(config, model, partition, stated.prior, likelihood, target, data.train)
