@@ -118,7 +118,6 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     # Long gaps between readings are subdivided as for our own models; in the data's own unit of time.
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
-    layer |= choices.population_loss(data, asked, target)[0]
     experiment = own.EXPERIMENT._replace(
         name=USER_MODEL,
         config=Config,
