@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 import langenode as ln
 from langenode.data.modes import FALSE_ALARMS, critical_dip, dip, find_modes
 from langenode.experiments import own
-from langenode.fitting import build, plan
+from langenode.fitting import build, plan, points
 
 TIMES = np.linspace(0.25, 3.0, 12)
 
@@ -164,7 +164,7 @@ def test_weights_spread_as_units_do_however_precisely_these_are_measured(rng):
     data = made(weights, rng, noise=0.0)
     experiment, config = plan.plan_model(response(), data, {"target": "population", "mle": {"num_adam": 0}}, None)
     prepared = build.prepare(config, data, None)
-    point = build.choose_model(experiment, config, prepared)
+    point = points.choose_model(experiment, config, prepared)
     problem = build.assemble(point.config, point.model, prepared, start=point.start).problem
     # Of the weights independence is assumed, which 20 units have only up to 1 / sqrt(20).
     np.testing.assert_allclose(problem.variational.reference.scale, weights.std(0), rtol=1.0 / np.sqrt(20))
