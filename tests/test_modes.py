@@ -126,7 +126,7 @@ def test_groups_choose_the_loss_that_keeps_them_unless_one_is_asked_for(rng):
     suggested = own.plan(data, {"target": "population"})
     assert suggested.layer["population"] == {"loss": "quantile", "saturation": 0.5}
     (choice,) = [choice for choice in suggested.choices if choice.what == "population loss"]
-    assert "20 units fall into groups" in choice.why
+    assert "of 20 units fall into groups" in choice.why
     assert "population" not in own.plan(data, {"target": "posterior"}).layer
     assert "population" not in own.plan(data, {"target": "population", "population": {"loss": "energy"}}).layer
     single = made(one_group("normal", 20, rng), rng)

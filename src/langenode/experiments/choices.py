@@ -14,7 +14,7 @@ from langenode.data import (
     starts_are_exact,
 )
 
-# The loss for populations of several groups (docs/guide/own-data.md, "Populations").
+# The loss by which a network keeps several groups of units (docs/guide/own-data.md, "Populations").
 FOR_GROUPS = {"loss": "quantile", "saturation": 0.5}
 
 
@@ -80,16 +80,22 @@ def start(data: Dataset) -> tuple[bool, Choice]:
     return True, Choice("start of a trajectory", "its first reading", why)
 
 
+def asked_section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of what was asked; what is none is left to the check of the configuration."""
+    section = asked.get(name, {})
+    return section if isinstance(section, Mapping) else {}
+
+
 def population_loss(data: Dataset, asked: Mapping[str, Any], target: str) -> tuple[dict[str, Any], list[Choice]]:
     """Return the loss that keeps several groups of units apart, as a layer, where there are such, and the choice."""
-    if target != "population" or {"loss", "saturation", "power"} & set(asked.get("population", {})):
+    if target != "population" or {"loss", "saturation", "power"} & set(asked_section(asked, "population")):
         return {}, []
     found = find_modes(data)
     if found is None:
         return {}, []
     why = (
-        f"trajectories of {found.num_units} units fall into groups (dip {found.dip:.2g}; one group exceeds "
-        f"{found.critical:.2g} in at most {100 * FALSE_ALARMS:g} % of data sets)"
+        f"the trajectories of {found.num_units} units fall into groups: their dip is {found.dip:.2g}, and that of one "
+        f"group exceeds {found.critical:.2g} in at most {100 * FALSE_ALARMS:g} % of data sets"
     )
     return {"population": FOR_GROUPS}, [Choice("population loss", "quantile, with saturation", why)]
 

@@ -195,14 +195,14 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 
 def _population_defaults(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Weights need not explain noise, and bands are those of new units.
+    """Weights need not explain noise, components count by what they carry, and bands are those of new units.
 
-    The kernel of `log_mean_exp` must not vanish where there is no noise, so it keeps the width it has without.
+    The kernel of `log_mean_exp` must not vanish with the noise, so it keeps the width that it has without.
     """
     noise = "estimated"
-    if asked.get("population", {}).get("loss") == "log_mean_exp":
+    if choices.asked_section(asked, "population").get("loss") == "log_mean_exp":
         noise = "none"
-    if asked.get("noise", {}).get("sigma") is not None:
+    if choices.asked_section(asked, "noise").get("sigma") is not None:
         noise = "given"
     return {"noise": noise, "component_floor": 0.01, "directions": "model", "new_units": True}
 
