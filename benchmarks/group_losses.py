@@ -2,8 +2,8 @@
 
     python benchmarks/group_losses.py --seeds 0-2
 
-Forty units decay with rates about 0.5 or 1.6 and are read at ten times with noise of 0.02. `ln.fit(target="population")`
-with 500 updates is compared with 4000 new units: W1 of the readings in units of their spread (mean over times), the
+Forty units decay with rates about 0.5 or 1.6 and are read at ten times with noise of 0.02. A generic population fit with
+500 updates is compared with 4000 new units: W1 of the readings in units of their spread (mean over times), the
 share of predicted readings in the valley between the groups at the fifth time, the share above it, and the coverage of
 the 90 % band.
 """
@@ -13,9 +13,9 @@ import warnings
 from typing import Any
 
 import numpy as np
+from population_modes import seeds, w1
 
 import langenode as ln
-from population_modes import seeds, w1
 
 TIMES = np.linspace(0.0, 3.0, 10)
 RATES, STDS = np.array([0.5, 1.6]), np.array([0.06, 0.12])
@@ -45,7 +45,7 @@ def scores(loss: dict[str, Any], seed: int) -> list[float]:
     new += NOISE * np.random.default_rng(2).standard_normal(new.shape)
     options = {"population": loss, "model": {"kind": "state"}, "training": {"num_updates": 500}}
     fit = ln.fit(data, target="population", seed=seed, options=options, progress=False)
-    made = fit._predict(data.select([0]), 2000, None)[1][:, 0, :, 0]
+    made = fit.predict_prepared(fit.prepared(data.select([0])), 2000)[1][:, 0, :, 0]
     low, high = np.quantile(made, [0.05, 0.95], axis=0)
     at = made[:, FIFTH]
     return [
