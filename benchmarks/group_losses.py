@@ -2,8 +2,8 @@
 
     python benchmarks/group_losses.py --seeds 0-2
 
-Forty units decay with rates about 0.5 or 1.6 and are read at ten times with noise of 0.02. A generic population fit with
-500 updates is compared with 4000 new units: W1 of the readings in units of their spread (mean over times), the
+Forty units decay with rates about 0.5 or 1.6 and are read at ten times with noise of 0.02. A generic population fit
+with 500 updates is compared with 4000 new units: W1 of the readings in units of their spread (mean over times), the
 share of predicted readings in the valley between the groups at the fifth time, the share above it, and the coverage of
 the 90 % band.
 """

@@ -167,7 +167,8 @@ def test_weights_spread_as_units_do_however_precisely_these_are_measured(rng):
     point = points.choose_model(experiment, config, prepared)
     problem = build.assemble(point.config, point.model, prepared, start=point.start).problem
     # Of the weights independence is assumed, which 20 units have only up to 1 / sqrt(20).
-    np.testing.assert_allclose(problem.variational.reference.scale, weights.std(0), rtol=1.0 / np.sqrt(20))
+    reference = problem.variational.reference  # pyright: ignore[reportAttributeAccessIssue]
+    np.testing.assert_allclose(reference.scale, weights.std(0), rtol=1.0 / np.sqrt(20))
 
 
 @pytest.mark.slow
