@@ -13,10 +13,12 @@ judged on 4000 new units:
 - `kept`: share of fits in which every component has at least half of the mass it has among the n units, within four of
   its standard deviations (only where all components have at least two units).
 
-One Markdown row per model, population, noise and n: means over seeds, with their standard errors.
+One Markdown row per model, population, noise and n: means over seeds, with their standard errors. With `--groups`
+nothing is fitted: the last column is the share of data sets that the dip test finds to have several groups of units.
 """
 
 import argparse
+import itertools
 import json
 import tempfile
 import time
@@ -32,6 +34,7 @@ import numpy as np
 
 import langenode as ln
 from langenode.config import parse_overrides
+from langenode.data import find_modes
 
 TIMES = np.linspace(0.25, 3.0, 12)
 NUM_NEW = 4000
@@ -109,12 +112,17 @@ CASES = {
 }
 
 
-def fit_one(case: Case, population: Population, num: int, noise: float, seed: int, options: dict[str, Any]) -> dict:
-    """The scores of one fit."""
+def make(case: Case, population: Population, num: int, noise: float, seed: int) -> tuple[ln.Dataset, np.ndarray]:
+    """Readings of n units, and the component of each."""
     rng = np.random.default_rng([seed, num])
     weights, component = population.draw(num, rng)
     readings = case.outputs(weights) + noise * rng.standard_normal((num, len(TIMES)))
-    data = ln.Dataset.from_arrays(TIMES, readings[..., None])
+    return ln.Dataset.from_arrays(TIMES, readings[..., None]), component
+
+
+def fit_one(case: Case, population: Population, num: int, noise: float, seed: int, options: dict[str, Any]) -> dict:
+    """The scores of one fit."""
+    data, component = make(case, population, num, noise, seed)
     begin = time.perf_counter()
     fit = ln.fit(data, model=case.model(), target="population", seed=seed, options=options, progress=False)
     seconds = time.perf_counter() - begin
@@ -163,6 +171,16 @@ def kept(fit, population: Population, component: np.ndarray) -> float | None:
 COLUMNS = ("readings", "curves", "W1 / floor", "std", "kept", "seconds")
 
 
+def print_groups(arguments: argparse.Namespace) -> None:
+    """How often several groups of units are found."""
+    print("| model | population | noise | n | seeds | groups |\n|" + "---|" * 6)
+    cells = itertools.product(arguments.models, arguments.populations, arguments.noise, arguments.sizes)
+    for name, kind, noise, num in cells:
+        case, population = CASES[name], CASES[name].populations[kind]
+        found = [find_modes(make(case, population, num, noise, s)[0]) is not None for s in arguments.seeds]
+        print(f"| {name} | {kind} | {noise:g} | {num} | {len(found)} | {np.mean(found):.3f} |", flush=True)
+
+
 def row(key: tuple[str, ...], found: list[dict]) -> str:
     """Means over seeds and their standard errors."""
     cells = [*key, str(len(found))]
@@ -178,23 +196,8 @@ def row(key: tuple[str, ...], found: list[dict]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def seeds(text: str) -> list[int]:
-    """`3`, or `0-19` for a range with both ends."""
-    first, _, last = text.partition("-")
-    return list(range(int(first), int(last or first) + 1))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=seeds, default=seeds("0-19"))
-    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 200])
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.05])
-    parser.add_argument("--models", choices=list(CASES), nargs="+", default=list(CASES))
-    parser.add_argument("--populations", nargs="+", default=["one", "two", "log-normal"])
-    parser.add_argument("--set", nargs="*", default=[], help="options of the fit, section.key=value")
-    parser.add_argument("--json", type=Path, help="a file for the scores of every fit")
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
+def print_fits(arguments: argparse.Namespace) -> None:
+    """The table of fits, row by row."""
     options = parse_overrides(arguments.set)
     header = ("model", "population", "noise", "n", "seeds", *COLUMNS)
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
@@ -216,6 +219,30 @@ def main() -> None:
                         ]
                         if arguments.json:
                             arguments.json.write_text(json.dumps(everything))
+
+
+def seeds(text: str) -> list[int]:
+    """`3`, or `0-19` for a range with both ends."""
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=seeds, default=seeds("0-19"))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[20, 50, 200])
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.05])
+    parser.add_argument("--models", choices=list(CASES), nargs="+", default=list(CASES))
+    parser.add_argument("--populations", nargs="+", default=["one", "two", "log-normal"])
+    parser.add_argument("--set", nargs="*", default=[], help="options of the fit, section.key=value")
+    parser.add_argument("--groups", action="store_true", help="no fits: how often several groups are found")
+    parser.add_argument("--json", type=Path, help="a file for the scores of every fit")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if arguments.groups:
+        print_groups(arguments)
+    else:
+        print_fits(arguments)
 
 
 if __name__ == "__main__":
