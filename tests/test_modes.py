@@ -11,6 +11,7 @@ import langenode as ln
 from langenode.data.modes import FALSE_ALARMS, critical_dip, dip, find_modes
 from langenode.experiments import own
 from langenode.fitting import build, plan, points
+from langenode.models import neural_ode
 
 TIMES = np.linspace(0.25, 3.0, 12)
 
@@ -145,6 +146,14 @@ class Response(eqx.Module):
 
 def response() -> Response:
     return Response(jnp.asarray(0.7), jnp.asarray(0.0))
+
+
+def test_groups_choose_the_loss_of_a_users_network_but_not_of_few_weights(rng):
+    data = made(two_groups(20, rng), rng)
+    network = neural_ode(num_inputs=0, num_outputs=1, num_hidden=2, key=jax.random.key(0))
+    for model, loss in ((network, "quantile"), (response(), "energy")):
+        _, config = plan.plan_model(model, data, {"target": "population"}, None)
+        assert config.population.loss == loss
 
 
 def test_populations_have_noise_and_new_units_by_default(rng):

@@ -28,6 +28,7 @@ from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.fitting.priors import check_leaves
 from langenode.inference.partition import Partition, Where
+from langenode.inference.weight_scales import network_positions
 from langenode.models import has_own_noise
 
 # Parts that several columns can play.
@@ -118,6 +119,8 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     # Long gaps between readings are subdivided as for our own models; in the data's own unit of time.
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
+    if network_positions(model):  # models of few weights keep groups of units by any loss
+        layer |= choices.population_loss(data, asked, target)[0]
     experiment = own.EXPERIMENT._replace(
         name=USER_MODEL,
         config=Config,
