@@ -27,8 +27,7 @@ from langenode.experiments.base import Experiment, Splits, as_configured, no_fol
 from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.fitting.priors import check_leaves
-from langenode.inference.partition import Partition, Where
-from langenode.inference.weight_scales import network_positions
+from langenode.inference.partition import Partition, Where, network_positions
 from langenode.models import has_own_noise
 
 # Parts that several columns can play.
