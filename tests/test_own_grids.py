@@ -20,7 +20,7 @@ from langenode.runs.processes import Ended
 # Of a model that is hardly fitted.
 pytestmark = pytest.mark.filterwarnings("ignore:the draws of laplace are not to be trusted")
 SMALL = (
-    "noise.calibrate=false mle.num_adam=5 mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 "
+    "data.folds=none noise.calibrate=false mle.num_adam=5 mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 "
     "predict.num_samples=32 predict.num_weights=64 laplace.num=64"
 )
 TINY = options(SMALL)

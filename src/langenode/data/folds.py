@@ -102,4 +102,5 @@ def padded(data: Dataset, num_trajectories: int, num_times: int) -> Dataset:
         condition_names=(*data.condition_names, *(f"padding {i}" for i in extra)),
         unit_names=(*data.unit_names, *(f"padding {i}" for i in extra)),
         attributes={name: values[rows] for name, values in data.attributes.items()},
+        labels={name: tuple(values[row] for row in rows) for name, values in data.labels.items()},
     )
