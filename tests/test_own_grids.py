@@ -20,8 +20,8 @@ from langenode.runs.processes import Ended
 # Of a model that is hardly fitted.
 pytestmark = pytest.mark.filterwarnings("ignore:the draws of laplace are not to be trusted")
 SMALL = (
-    "data.folds=none noise.calibrate=false mle.num_adam=5 mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 "
-    "predict.num_samples=32 predict.num_weights=64 laplace.num=64"
+    "data.folds=none noise.calibrate=false mle.num_adam=5 mle.num_lbfgs=0 model.kind=state model.layers=[4] "
+    "model.largest_step=1.0 predict.num_samples=32 predict.num_weights=64 laplace.num=64"
 )
 TINY = options(SMALL)
 NAMED = {"id": "Probe [#]", "t": "elapsed time/s", "force": "F (N)", "x": "x_mm"}
