@@ -209,7 +209,7 @@ def own_model():
 @pytest.fixture(scope="module")
 def user_fit():
     data = ln.with_observed_start(relaxations())
-    options = {key: value for key, value in QUICK.items() if key != "model"}
+    options = {key: value for key, value in QUICK.items() if key not in ("model", "data")}
     options["guided"] = {"num": 64, "num_steps": 8, "most_steps": 8, "eta": 1.0, "num_checks": 0, "fallback": "none"}
     with pytest.warns(UserWarning, match="not to be trusted"):  # eight steps are too few, and it is said
         where = lambda m: (m.dynamics.network, m.log_noise)  # noqa: E731

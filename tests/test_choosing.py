@@ -70,7 +70,7 @@ def test_draws_that_are_not_trusted_are_replaced(monkeypatch):
             zeros = jnp.zeros((3, density.dim), density.dtype)
             return Sampled(zeros, zeros[:, 0], {"log_evidence": 1.0}, trust)
 
-        return dataclasses.replace(methods.find_drawn(name), draw=draw)
+        return dataclasses.replace(methods.find_drawn(name), draw=draw, has_steps=False)
 
     made = (giving("guided", Trust(False, "one ancestor survives")), giving("smc", Trust(True, "islands agree")))
     registered = methods.methods() | {method.name: method for method in made}

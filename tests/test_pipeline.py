@@ -24,6 +24,7 @@ SMALL = {
     "predict": {"num_samples": 32, "num_weights": 64, "num_w1_draws": 3},
 }
 FILES = {
+    "bands.csv",
     "config.toml",
     "convergence.csv",
     "data.nc",

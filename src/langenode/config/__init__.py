@@ -1,0 +1,66 @@
+"""What was asked: frozen records of every option, and strict TOML and overrides that become them.
+
+Nothing else of Langenode is known here: no data, no model, no method's name.
+"""
+
+from langenode.config.layers import (
+    ConfigError,
+    merge,
+    merge_all,
+    parse_overrides,
+    read_toml,
+    resolve,
+    shortened,
+    to_toml,
+)
+from langenode.config.records import (
+    LARGEST_SEED,
+    AtLeastTwo,
+    Config,
+    Count,
+    DrawnOptions,
+    MethodOptions,
+    MLEConfig,
+    ModelConfig,
+    NoiseConfig,
+    OutputScale,
+    PopulationConfig,
+    Positive,
+    PredictConfig,
+    PriorConfig,
+    Section,
+    TargetName,
+    TemperedConfig,
+    TrainedOptions,
+    TrainingConfig,
+)
+
+__all__ = [
+    "LARGEST_SEED",
+    "AtLeastTwo",
+    "Config",
+    "ConfigError",
+    "Count",
+    "DrawnOptions",
+    "MLEConfig",
+    "MethodOptions",
+    "ModelConfig",
+    "NoiseConfig",
+    "OutputScale",
+    "PopulationConfig",
+    "Positive",
+    "PredictConfig",
+    "PriorConfig",
+    "Section",
+    "TargetName",
+    "TemperedConfig",
+    "TrainedOptions",
+    "TrainingConfig",
+    "merge",
+    "merge_all",
+    "parse_overrides",
+    "read_toml",
+    "resolve",
+    "shortened",
+    "to_toml",
+]
