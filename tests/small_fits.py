@@ -35,7 +35,18 @@ MODEL = {
 
 
 # One of each kind of method, and what another package adds; each sampler has a contract of its own, too.
-SLOW = ("guided", "pathfinder", "sgld", "svgd", "ensemble", "gaussian-lowrank", "gaussian-diagonal", "paper")
+SLOW = (
+    "guided",
+    "nuts",
+    "smc",
+    "pathfinder",
+    "sgld",
+    "svgd",
+    "ensemble",
+    "gaussian-lowrank",
+    "gaussian-diagonal",
+    "paper",
+)
 
 
 def cases():

@@ -135,7 +135,10 @@ def test_draws_and_gradients_keep_their_shape_and_precision(name, dtype):
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves((posterior, draws, gradient)))
 
 
-@pytest.mark.parametrize(("name", "dtype"), [*((name, "float64") for name in VARIATIONAL), ("langevin", "float32")])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, "float64") for name in VARIATIONAL), pytest.param("langevin", "float32", marks=[pytest.mark.slow])],
+)
 def test_draws_and_gradients_are_finite(name, dtype):
     draws, gradient, _ = outcome(name, dtype)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((draws, gradient)))

@@ -185,6 +185,7 @@ def test_a_fold_is_calibrated_by_the_errors_of_the_others_and_the_final_fit_by_a
     assert factors[4] < found.factor < factors[0]
 
 
+@pytest.mark.slow
 def test_from_python_a_few_trajectories_are_fitted_with_folds():
     data = relaxations(3)
     small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}}
@@ -252,7 +253,7 @@ def test_predictions_are_those_of_the_fits_that_did_not_see_the_trajectory(run):
     assert len(np.unique(fold)) == 5
 
 
-@pytest.mark.parametrize("last", ["fold-3-mle.langenode", "fold-2.langenode"])
+@pytest.mark.parametrize("last", ["fold-3-mle.langenode", pytest.param("fold-2.langenode", marks=[pytest.mark.slow])])
 def test_a_run_that_was_ended_between_folds_resumes_and_gives_the_same_bytes(run, last):
     home, _ = run
     place = home / f"after {last}"
@@ -288,6 +289,7 @@ def _ended(place: Path) -> str:
     return found.err
 
 
+@pytest.mark.slow
 def test_force_replaces_the_files_of_folds_and_a_given_split_has_none(run):
     home, _ = run
     place = home / "forced"

@@ -71,7 +71,8 @@ def test_a_linear_model_is_exact_at_any_number_of_steps(num_steps):
     assert result.trust.is_trusted
 
 
-@pytest.mark.parametrize("form", [pytest.param("weights", marks=[pytest.mark.slow]), "data"])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["weights", "data"])
 def test_a_hundred_linear_weights_in_both_forms(form):
     problem = problems.linear_gaussian(100, num_data=60, sigma=0.5)
     residual, constant = linear_residual(problem)
@@ -230,6 +231,7 @@ def test_the_evidence_of_modes_that_do_not_overlap():
 # --- chunks, resampling, moves
 
 
+@pytest.mark.slow
 def test_results_depend_neither_on_the_chunks_nor_weights_on_the_moves():
     options: dict = {"num_paths": 30, "num_steps": 4, "eta": 1.0, "resample_below": 1.0, "num_start_iterations": 5}
 
@@ -291,7 +293,7 @@ def test_the_pilot_takes_no_softening_for_a_linear_model():
 # --- runs of the model
 
 
-@pytest.mark.parametrize(("num_cells", "dim"), [(3, 2), (2, 3)])
+@pytest.mark.parametrize(("num_cells", "dim"), [(3, 2), pytest.param(2, 3, marks=[pytest.mark.slow])])
 @pytest.mark.parametrize(
     ("num_paths", "num_steps", "num_iterations"), [(8, 3, 9), pytest.param(70, 1, 4, marks=[pytest.mark.slow])]
 )
@@ -400,6 +402,7 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", True)
 
 
+@pytest.mark.slow
 def test_a_model_in_32_bits_is_never_run_in_64():
     def residual(z):
         assert z.dtype == np.float32

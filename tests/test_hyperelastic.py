@@ -70,7 +70,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c != "default" else []) for c in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_every_way_runs_to_its_report(case, tmp_path):
     done("run", "hyperelastic", "--out", "run", *SMALL, *CASES[case], cwd=tmp_path)
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())

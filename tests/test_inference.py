@@ -91,7 +91,7 @@ def assert_same_gradient(found, expected):
 
 
 OBJECTIVES = ["posterior", "tempered", "energy", "energy-missing", "quantile", "log_mean_exp"]
-SLOW = ("tempered", "energy", "log_mean_exp")  # to compile; their neighbours have the same parts
+SLOW = ("tempered", "energy", "log_mean_exp", "quantile")  # to compile; their neighbours have the same parts
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OBJECTIVES])
@@ -125,7 +125,7 @@ def test_chunked_equals_unchunked_for_the_other_estimators(estimator):
     assert_same_gradient(results[1][1], results[0][1])
 
 
-@pytest.mark.parametrize("name", ["posterior", "energy", "quantile"])
+@pytest.mark.parametrize("name", [pytest.param("posterior", marks=[pytest.mark.slow]), "energy", "quantile"])
 def test_masked_cells_are_as_if_dropped_and_poison_nothing(name):
     """The last times masked with NaN give the loss and the gradient of the data without those times."""
     whole = small_data()
@@ -166,7 +166,9 @@ def test_a_mini_batch_estimates_the_whole_log_likelihood_without_bias():
 SETTINGS = TrainSettings(num_updates=25, num_samples=8, block=10, learning_rate=1e-2)
 
 
-@pytest.mark.parametrize(("name", "rest"), [("posterior", True), ("energy", False)])
+@pytest.mark.parametrize(
+    ("name", "rest"), [("posterior", True), pytest.param("energy", False, marks=[pytest.mark.slow])]
+)
 def test_resumed_equals_uninterrupted_bit_for_bit_and_the_rest_moves_only_if_refitted(tmp_path, name, rest):
     weights = Partition.of(small_model((3,)), "last_layer").flatten(small_model((3,)))
     posterior = gaussian(Reference(weights, 0.5 * jnp.ones_like(weights)), key=KEY) if rest else None

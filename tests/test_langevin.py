@@ -149,7 +149,7 @@ def start_kl(ours: Process, theirs: Process):
     return problems.normal_kl(*starts[0], *starts[1])
 
 
-@pytest.mark.parametrize("diffusion", [1.0, 1.3])
+@pytest.mark.parametrize("diffusion", [pytest.param(1.0, marks=[pytest.mark.slow]), 1.3])
 @pytest.mark.parametrize("step_kind", STEP_KINDS)
 def test_path_kl_of_two_ou_processes_is_the_kl_of_their_joint_distributions(step_kind, diffusion):
     ours, theirs = two_processes(diffusion)
@@ -624,7 +624,9 @@ def test_segments_are_about_the_root_of_any_number_of_steps(monkeypatch, num_ste
     assert chain._segment_length() == length
 
 
-@pytest.mark.parametrize("num_steps", [5, 7, 12])
+@pytest.mark.parametrize(
+    "num_steps", [pytest.param(5, marks=[pytest.mark.slow]), 7, pytest.param(12, marks=[pytest.mark.slow])]
+)
 def test_a_chain_in_segments_is_one_scan_over_all_steps(monkeypatch, num_steps):
     cut_into_segments(monkeypatch)
     chain = langevin(standard(2), num_steps=num_steps, layers=(4,), key=jax.random.key(0))

@@ -233,6 +233,7 @@ def positive_fit():
     return fit, data.select(slice(8, 12))
 
 
+@pytest.mark.slow
 def test_bands_and_readings_of_a_positive_output_are_never_negative(positive_fit):
     fit, test = positive_fit
     assert fit.config.output_scale in (("log",), ("positive",))
@@ -277,6 +278,7 @@ def test_given_noise_has_the_slope_of_the_scale():
     np.testing.assert_allclose(likelihood.sigma[0], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_proportional_noise_is_kept_in_a_file(tmp_path):
     rng = np.random.default_rng(0)
     mean = 20 + 30 * np.exp(-TIMES) * rng.uniform(-1, 1, size=(10, 1))

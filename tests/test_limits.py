@@ -78,6 +78,7 @@ def test_twenty_thousand_columns(tmp_path):
     refused("found '7' more than once", limits.check_distinct, [*map(str, range(1_000_000)), "7"])
 
 
+@pytest.mark.slow
 def test_as_many_columns_as_may_be(tmp_path):
     names = ["t", *(f"c{i}" for i in range(limits.MOST_COLUMNS - 1))]
     rows = [[f"{row}", *(f"{row * i}" for i in range(1, len(names)))] for row in range(3)]

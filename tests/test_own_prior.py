@@ -61,7 +61,9 @@ def fit(data, model, **options):
 # The prior
 
 
-@pytest.mark.parametrize("start", [1.0, 0.0, -3e4])
+@pytest.mark.parametrize(
+    "start", [pytest.param(1.0, marks=[pytest.mark.slow]), 0.0, pytest.param(-3e4, marks=[pytest.mark.slow])]
+)
 def test_a_slope_of_500_is_found_with_its_standard_error(start):
     """The posterior of a line is known; the prior may narrow it by one reading in 44 at most."""
     data = lines()
@@ -78,6 +80,7 @@ def test_a_slope_of_500_is_found_with_its_standard_error(start):
     assert found.diagnostics["prior_width_ratio"]["median"] == pytest.approx(exact / scale, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_default_method_finds_it_too():
     data = lines()
     slope, error = least_squares(data)
@@ -146,6 +149,7 @@ def test_weights_that_no_data_determine_are_named_and_have_their_own_magnitude()
     assert NOISE / np.sqrt(44) * np.sqrt(44) < scale["offset"] < np.inf
 
 
+@pytest.mark.slow
 def test_undetermined_weights_are_said_in_a_warning_and_in_the_verdict():
     data = lines(slope=10.0)
     where = lambda m: (m.idle, m.offset)  # noqa: E731
@@ -315,8 +319,8 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
-        ("own", "population"),
-        pytest.param("own", "posterior", marks=SLOW),
+        pytest.param("own", "population", marks=SLOW),
+        ("own", "posterior"),
         pytest.param("own", "tempered", marks=SLOW),
         pytest.param("generic", "population", marks=SLOW),
         pytest.param("generic", "posterior", marks=SLOW),

@@ -100,6 +100,7 @@ def test_a_saved_fit_samples_without_the_data_as_before(population_run, tmp_path
     assert container.read_header(alone)["config"]["seed"] == 3
 
 
+@pytest.mark.slow
 def test_scaling_is_stored_with_the_fit_and_undone_in_predictions(tmp_path):
     """Training sees standardised data; predictions, bands and noise come out in the data's own units."""
     choices = {"seed": 3, "scaling": "standardise", "target": "posterior", "model": {"substeps": 4}}
@@ -133,6 +134,7 @@ def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run
     assert before == {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir() if entry.name != ".lock"}
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_and_ends_bit_for_bit_the_same(population_run, tmp_path, monkeypatch):
     path = population_run[0]
     config = configure("ou", [SMALL, {"seed": 3}])

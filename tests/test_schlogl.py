@@ -99,10 +99,8 @@ CASES = {
 }
 
 
-SLOW = ("langevin", "diagonal", "lowrank", "paper", "sde")
-
-
-@pytest.mark.parametrize("case", [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_every_method_runs_to_its_report(case, tmp_path):
     done("run", "schlogl", "--out", "run", *words(SMALL), *CASES[case], cwd=tmp_path)
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())

@@ -89,7 +89,7 @@ def outputs_by_weights(model, inputs, initial):
     return outputs, flat
 
 
-SLOW = ("adaptive", "internal variables", "tensor law")  # to compile
+SLOW = ("adaptive", "internal variables", "tensor law", "potential", "trainable start")  # to compile
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in MODELS])
