@@ -1,6 +1,7 @@
-"""What was asked: frozen records of every option, and strict TOML and overrides that become them.
+"""What was asked: strict TOML and overrides into frozen records.
 
-Nothing else of Langenode is known here: no data, no model, no method's name.
+Belongs here: every option with its meaning, layers and their order, hints for misspelt keys. Not here: what the options
+are made into (`fitting`), and the options of a method, which its own file brings.
 """
 
 from langenode.config.layers import (
