@@ -1,7 +1,7 @@
 """What was asked: strict TOML and overrides into frozen records.
 
-Belongs here: every option with its meaning, layers and their order, hints for misspelt keys. Not here: what the options
-are made into (`fitting`), and the options of a method, which its own file brings.
+Belongs here: every option with its meaning, layers and their order, hints for misspelt keys. Does not belong here: what
+options are made into (`fitting`), and the options of a method, which its own file brings.
 """
 
 from langenode.config.layers import (
