@@ -156,6 +156,13 @@ def test_student_s_band_is_exact_for_errors_that_are_one_number_per_trajectory()
     assert between == pytest.approx(np.sqrt(np.prod(ends)) / 1.6448536)
 
 
+def test_a_calibration_at_its_limit_is_a_reservation():
+    errors = np.random.default_rng(0).standard_normal((8, 20))
+    assert [calibration_of([as_errors(size * errors)]).is_at_limit for size in (0.01, 1.0, 50.0)] == [True, False, True]
+    said = verdict.judge({"calibration": {"num_independent": [30.0, 30.0], "is_at_limit": True}})
+    assert said["level"] == "caution" and "cannot be calibrated" in said["text"]
+
+
 def test_a_calibration_by_few_independent_errors_is_a_reservation():
     assert verdict.judge({"calibration": {"num_independent": [30.0, 5.5]}})["level"] == "trust"
     said = verdict.judge({"calibration": {"num_independent": [30.0, 2.0]}})

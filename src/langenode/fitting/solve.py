@@ -131,7 +131,7 @@ def with_calibration(solved: Solved, calibration: Calibration | None) -> Solved:
     """What was solved, with its noise calibrated."""
     if calibration is None:
         return solved
-    record = {"num_independent": calibration.num_independent.tolist()}
+    record = {"num_independent": calibration.num_independent.tolist(), "is_at_limit": calibration.is_at_limit}
     return solved._replace(noise_factor=calibration.factor, diagnostics={**solved.diagnostics, "calibration": record})
 
 

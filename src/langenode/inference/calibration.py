@@ -44,6 +44,11 @@ class Calibration(NamedTuple):
     factor: Float[np.ndarray, " out"]
     num_independent: Float[np.ndarray, " out"]
 
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether some factor would be beyond the limits: then the band does not hold what it says."""
+        return bool(np.any((self.factor <= 1.001 * LIMITS[0]) | (self.factor >= 0.999 * LIMITS[1])))
+
 
 def calibrate(
     errors_at: Callable[[Float[np.ndarray, " out"]], Sequence[Errors]], num_outputs: int, *, starts_at_reading: bool

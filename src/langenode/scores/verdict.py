@@ -231,21 +231,24 @@ def _training(metrics: Mapping[str, Any]) -> Check | None:
 
 
 def _calibration(metrics: Mapping[str, Any]) -> Check | None:
-    """Check that the noise was calibrated by several independent errors."""
-    counts = (metrics.get("calibration") or {}).get("num_independent")
+    """Check that the noise was calibrated by several independent errors, to a factor that is one of noise."""
+    found = metrics.get("calibration") or {}
+    counts = found.get("num_independent")
     if not counts:
         return None
-    fewest = min(counts)
-    passed = True if fewest >= FEWEST_ERRORS else None
-    says = (
-        ""
-        if passed
-        else (
+    fewest, says = min(counts), ""
+    if fewest < FEWEST_ERRORS:
+        says = (
             f"The noise was calibrated by {fewest:.1f} independent errors: the bands of this one fit cannot be "
             "calibrated, and may be far too wide or too narrow."
         )
-    )
-    return Check("independent errors behind the noise", f"{fewest:.3g}", f"at least {FEWEST_ERRORS:g}", passed, says)
+    elif found.get("is_at_limit"):
+        says = (
+            "The errors on held-out trajectories ask for noise beyond what is noise (its factor is at a limit): the "
+            "bands of this fit cannot be calibrated, and may be far too wide or too narrow."
+        )
+    wanted = f"at least {FEWEST_ERRORS:g}, and a noise factor within its limits"
+    return Check("independent errors behind the noise", f"{fewest:.3g}", wanted, None if says else True, says)
 
 
 def _prior(metrics: Mapping[str, Any]) -> Check | None:
