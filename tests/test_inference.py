@@ -62,7 +62,7 @@ def small_problem(target, *, data=None, posterior=None, layers=(), where="all", 
 
 
 def quick_problem(target, **options) -> Any:
-    """The same with a Gaussian, which compiles in a quarter of the time, for tests of the loop around the update."""
+    """The same with a Gaussian, which compiles sooner than a chain, for tests of the loop around the update."""
     weights = Partition.of(small_model(), "all").flatten(small_model())
     posterior = gaussian(Reference(weights, 0.5 * jnp.ones_like(weights)), key=KEY)
     return small_problem(target, posterior=posterior, **options)
