@@ -4,6 +4,7 @@ Belongs here: networks, neural ODEs and SDEs, material laws with their mechanics
 belong here: what is believed about the weights (`inference`) or how they are distributed (`posteriors`).
 """
 
+from langenode.models.effects import Effect, Effects, Fixed, LogitNormal, LogNormal, Normal
 from langenode.models.generic import generic_model
 from langenode.models.linearised import Linearised
 from langenode.models.material import (
@@ -15,28 +16,39 @@ from langenode.models.material import (
     tensor_law,
 )
 from langenode.models.networks import MLP, ConvexMLP, num_parameters
-from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, make_solver, neural_ode
+from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, RungeKutta, make_solver, neural_ode
 from langenode.models.sde import NeuralSDE, PositiveOnConcatenation, has_own_noise
 from langenode.models.sensitivities import Forwards
+from langenode.models.unit_models import LatentODE, UnitModel, latent_ode
 
 __all__ = [
     "MLP",
     "Adaptive",
     "ConvexMLP",
+    "Effect",
+    "Effects",
+    "Fixed",
     "Forwards",
     "Heun",
     "InternalVariableLaw",
+    "LatentODE",
     "Linearised",
+    "LogNormal",
+    "LogitNormal",
     "NeuralODE",
     "NeuralSDE",
+    "Normal",
     "OnConcatenation",
     "PositiveOnConcatenation",
     "PotentialStress",
+    "RungeKutta",
     "TensorLaw",
+    "UnitModel",
     "generic_model",
     "has_own_noise",
     "hyperelastic_potential",
     "internal_variable_law",
+    "latent_ode",
     "make_solver",
     "neural_ode",
     "num_parameters",

@@ -79,6 +79,52 @@ class Heun(eqx.Module):
         return hidden + 0.5 * dt * (first + second)
 
 
+class RungeKutta(eqx.Module):
+    """The classical Runge-Kutta method of fourth order on the data's own times, each interval divided into `substeps`.
+
+    Within an interval inputs are linear in time.
+    """
+
+    substeps: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        if self.substeps < 1:
+            raise ValueError(f"substeps must be at least 1; found {self.substeps}; use 1 to step once per interval")
+
+    def __call__(
+        self,
+        dynamics: Part,
+        initial: Float[Array, " state"],
+        times: Float[Array, " time"],
+        inputs: Float[Array, "time in"],
+    ) -> Float[Array, "time state"]:
+        """Return the hidden state at the given times."""
+        fractions = jnp.arange(self.substeps) / self.substeps
+
+        def interval(hidden, ends):
+            dt, x_start, x_end = ends
+
+            def substep(hidden, fraction):
+                left = x_start + fraction * (x_end - x_start)
+                change = (x_end - x_start) / self.substeps
+                step = self._step(dynamics, hidden, dt / self.substeps, left, left + 0.5 * change, left + change)
+                return step, None
+
+            if self.substeps == 1:
+                return substep(hidden, 0.0)[0]
+            return jax.lax.scan(substep, hidden, fractions.astype(hidden.dtype))[0]
+
+        later = evolve(interval, initial, (jnp.diff(times), inputs[:-1], inputs[1:]))
+        return jnp.concatenate([initial[None], later])
+
+    def _step(self, dynamics: Part, hidden, dt, left, middle, right):
+        first = dynamics(hidden, left)
+        second = dynamics(hidden + 0.5 * dt * first, middle)
+        third = dynamics(hidden + 0.5 * dt * second, middle)
+        fourth = dynamics(hidden + dt * third, right)
+        return hidden + dt / 6.0 * (first + 2.0 * (second + third) + fourth)
+
+
 class Adaptive(eqx.Module):
     """Diffrax's adaptive Tsit5 (or the implicit Kvaerno5 for stiff dynamics); inputs are linear between the times."""
 

@@ -12,6 +12,7 @@ from langenode.posteriors.gaussian import Gaussian, gaussian
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
 from langenode.posteriors.particles import Trust
 from langenode.posteriors.point import Point, point
+from langenode.posteriors.standard import Standard
 
 __all__ = [
     "AbstractPosterior",
@@ -25,6 +26,7 @@ __all__ = [
     "Point",
     "Reference",
     "Sampled",
+    "Standard",
     "Trust",
     "bottleneck",
     "cast",

@@ -71,6 +71,15 @@ class AbstractVariational(AbstractPosterior):
         path, density = path_and_density(self)
         return path.make_draw(density, key=key, diffusion=diffusion)
 
+    @property
+    @abc.abstractmethod
+    def num_noise(self) -> int:
+        """How many independent standard normal numbers one draw is made of."""
+
+    @abc.abstractmethod
+    def from_noise(self, white: Float[Array, " noise"]) -> Float[Array, " dim"]:
+        """The weights that white noise becomes: the distribution as a map of N(0, I), with no key."""
+
     def with_diffusion(self, diffusion: Float[Array, ""]) -> "AbstractVariational":
         """The same distribution with another stored gamma; itself where it has none."""
         del diffusion

@@ -41,6 +41,15 @@ class Bottleneck(AbstractVariational):
         """The decoder, and what the chain trains."""
         return eqx.tree_at(lambda flags: flags.chain, only(self, "decoder"), self.chain.trained())
 
+    @property
+    def num_noise(self) -> int:
+        """The noise of the latent chain."""
+        return self.chain.num_noise
+
+    def from_noise(self, white: Float[Array, " noise"]) -> Float[Array, " dim"]:
+        """Run the latent chain with this noise and decode its end."""
+        return self.decode(self.chain.from_noise(white))
+
     def make_draw(self, density: "Bottleneck", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain once, with its own diffusion, and decode its end."""
         del diffusion

@@ -57,6 +57,15 @@ class Gaussian(AbstractVariational):
         """Everything but the reference."""
         return only(self, "shift", "log_scale", "lower", "factor")
 
+    @property
+    def num_noise(self) -> int:
+        """One number per weight, and one per column of a low-rank factor."""
+        return self.dim + (0 if self.factor is None else self.factor.shape[1])
+
+    def from_noise(self, white: Float[Array, " noise"]) -> Float[Array, " dim"]:
+        """`mean + L (shift + C white)`."""
+        return self.reference.to_weights(self.shift + self._coloured(white[: self.dim], white[self.dim :]))
+
     def make_draw(self, density: "Gaussian", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """One draw of the weights; there is no path and no diffusion."""
         del diffusion
@@ -100,12 +109,14 @@ class Gaussian(AbstractVariational):
     def _spread(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
         key_diagonal, key_factor = jax.random.split(key)
         noise = jax.random.normal(key_diagonal, (self.dim,), self.shift.dtype)
+        rank = 0 if self.factor is None else self.factor.shape[1]
+        return self._coloured(noise, jax.random.normal(key_factor, (rank,), noise.dtype))
+
+    def _coloured(self, noise: Float[Array, " dim"], more: Float[Array, " rank"]) -> Float[Array, " dim"]:
         spread = jnp.exp(self.log_scale) * noise
         if self.lower is not None:
             spread = spread + jnp.tril(self.lower, -1) @ noise
-        if self.factor is not None:
-            spread = spread + self.factor @ jax.random.normal(key_factor, (self.factor.shape[1],), spread.dtype)
-        return spread
+        return spread if self.factor is None else spread + self.factor @ more
 
 
 def gaussian(

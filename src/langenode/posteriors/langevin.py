@@ -175,6 +175,24 @@ class Langevin(AbstractVariational):
         log_reference = normal_log_density(last.z, mean, scale) - self.reference.log_det
         return Draw(self.reference.to_weights(last.z), last.kl, last.log_ratio, log_reference)
 
+    @property
+    def num_noise(self) -> int:
+        """One number per weight for the start and for every step."""
+        return (self.num_steps + 1) * self.dim
+
+    def from_noise(self, white: Float[Array, " noise"]) -> Float[Array, " dim"]:
+        """Run the chain with this noise, the start's first; return the weights at its end."""
+        noise = white.reshape(self.num_steps + 1, self.dim)
+        first = self.start if self.learn_start else self.reference_start
+
+        def step(z, xs):
+            index, coefficients, white = xs
+            jump = self._shift(z, index, coefficients) + self.noise.colour(index, white)
+            return coefficients.decay * z + coefficients.noise * jump, None
+
+        steps = (jnp.arange(self.num_steps), self._coefficients(), noise[1:])
+        return self.reference.to_weights(jax.lax.scan(step, first.at(noise[0]), steps)[0])
+
     def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:
         """The weights along one run of the chain, start and end included. The same key gives the same run as `draw`."""
         _, path = self._run(self, key, keep_path=True)

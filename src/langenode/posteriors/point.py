@@ -26,6 +26,16 @@ class Point(AbstractVariational):
         """Nothing."""
         return only(self)
 
+    @property
+    def num_noise(self) -> int:
+        """None is needed."""
+        return 0
+
+    def from_noise(self, white: Float[Array, " noise"]) -> Float[Array, " dim"]:
+        """The empty vector."""
+        del white
+        return self.weights
+
     def make_draw(self, density: "Point", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """The empty vector, at no cost."""
         del density, key, diffusion

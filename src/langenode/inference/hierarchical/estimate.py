@@ -1,0 +1,303 @@
+"""The maximum of the marginal likelihood: L-BFGS on a deterministic objective.
+
+The objective is Laplace's approximation first, then importance sampling with fixed points. With many units, Adam on random units with fresh points takes the place of the second.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langenode._types import Array, Float, OnStep
+from langenode.inference.errors import FitError
+from langenode.inference.hierarchical.family import Family
+from langenode.inference.hierarchical.marginal import Points, Rule, make_points, marginal
+from langenode.inference.hierarchical.units import Units
+
+# Below this many units all are taken in every update.
+MOST_TOGETHER = 512
+
+
+class Settings(NamedTuple):
+    """Sizes of a fit: points per unit, and the most iterations of each search."""
+
+    num_points: int = 64
+    num_laplace: int = 200
+    num_importance: int = 100
+    batch_units: int = 128
+    num_updates: int = 400
+    learning_rate: float = 1e-2
+    tolerance: float = 1e-7
+
+
+class Estimate(NamedTuple):
+    """The family at its maximum, the units' modes there, and the course of the search."""
+
+    family: Family
+    modes: Float[np.ndarray, "unit effect"]
+    log_likelihood: float  # of the last rule that was maximised, without the prior
+    laplace: float
+    num_evaluations: int
+    has_converged: bool
+    seconds: float
+
+
+class LogPrior(eqx.Module):
+    """The log density of what all units have in common; zero by default: plain maximum likelihood."""
+
+    def __call__(self, family: Family) -> Float[Array, ""]:
+        """Nothing is preferred."""
+        del family
+        return jnp.zeros(())
+
+
+def trained(family: Family) -> Any:
+    """A tree of booleans: True at the numbers that are estimated."""
+    flags = jax.tree.map(lambda leaf: False, family)
+    flags = eqx.tree_at(lambda f: f.effects, flags, family.effects.trained())
+    flags = eqx.tree_at(lambda f: f.model, flags, family.partition.is_rest(family.model))
+    if family.occasion_scale is None:
+        return flags
+    return eqx.tree_at(lambda f: f.occasion_scale, flags, True)
+
+
+@eqx.filter_jit
+def objective(
+    params: Any, static: Any, units: Units, modes: Array, points: Points, prior: LogPrior, rule: Rule
+) -> tuple[tuple[Array, Array, Array], Any]:
+    """Minus the log posterior of the common numbers; the log-likelihood and the modes; and the gradient."""
+
+    def loss(params):
+        family = eqx.combine(params, static)
+        found = marginal(family, units, modes, points, rule)
+        total = jnp.sum(jnp.where(units.weight > 0, units.weight * found.values, 0.0))
+        return -(total + prior(family)), (total, found.modes)
+
+    (value, (total, modes)), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+    return (value, total, modes), gradient
+
+
+def start_modes(family: Family, units: Units) -> Float[np.ndarray, "unit effect"]:
+    """Where searches for modes begin: at zero, the middle of the law."""
+    return np.zeros((units.num, family.num_effects(units.num_trajectories)))
+
+
+class _Objective:
+    """The objective of a flat vector for SciPy; modes are kept only of points that the search accepts."""
+
+    def __init__(self, family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior, rule: Rule):
+        params, self.static = eqx.partition(family, trained(family))
+        flat, self.unravel = ravel_pytree(params)
+        self.start = np.asarray(flat, float)
+        self.units, self.points, self.prior, self.rule = units, points, prior, rule
+        self.modes, self.tried, self.count = modes, [], 0
+        self.log_likelihood = np.nan
+
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        params = self.unravel(jnp.asarray(flat))
+        found, gradient = objective(
+            params, self.static, self.units, jnp.asarray(self.modes), self.points, self.prior, self.rule
+        )
+        value, total, modes = found
+        slope = np.asarray(ravel_pytree(gradient)[0], float)
+        self.count += 1
+        if not (np.isfinite(float(value)) and np.all(np.isfinite(slope))):
+            return 1e12, np.zeros_like(slope)
+        self.tried = [*self.tried[-20:], (np.array(flat), np.asarray(modes), float(total))]
+        return float(value), slope
+
+    def accept(self, flat: np.ndarray) -> None:
+        """Keep the modes of an accepted point."""
+        for tried, modes, total in reversed(self.tried):
+            if np.array_equal(tried, flat):
+                self.modes, self.log_likelihood = modes, total
+                return
+
+    def family(self, flat: np.ndarray) -> Family:
+        """The family at a vector."""
+        return eqx.combine(self.unravel(jnp.asarray(flat)), self.static)
+
+
+class Searched(NamedTuple):
+    """Where a search ended."""
+
+    family: Family
+    modes: np.ndarray
+    log_likelihood: float
+    num_evaluations: int
+    has_converged: bool
+
+
+def search(
+    family: Family,
+    units: Units,
+    modes: np.ndarray,
+    points: Points,
+    prior: LogPrior,
+    rule: Rule,
+    *,
+    most: int,
+    tolerance: float = 1e-7,
+    on_step: Callable[[int], None] | None = None,
+) -> Searched:
+    """L-BFGS from a family; the tolerance is relative, of the objective."""
+    from scipy.optimize import minimize
+
+    function = _Objective(family, units, modes, points, prior, rule)
+    first, _ = function(function.start)
+    if first >= 1e12:
+        raise FitError(
+            "the marginal likelihood must be finite where a fit starts; it is not; give other starting values, scale "
+            "the data, or add solver substeps"
+        )
+    function.accept(function.start)
+    steps = iter(range(1, most + 1))
+
+    def accepted(flat: np.ndarray) -> None:
+        function.accept(flat)
+        if on_step is not None:
+            on_step(next(steps, most))
+
+    options = {"maxiter": most, "maxfun": 3 * most + 20, "ftol": tolerance * 1e-2, "gtol": 1e-5, "maxls": 30}
+    found = minimize(function, function.start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
+    function.accept(found.x)
+    is_done = bool(found.success) or "ABNORMAL" in str(found.message)
+    return Searched(function.family(found.x), function.modes, function.log_likelihood, function.count, is_done)
+
+
+def estimate(
+    family: Family,
+    units: Units,
+    *,
+    prior: LogPrior | None = None,
+    settings: Settings | None = None,
+    seed: int = 0,
+    modes: np.ndarray | None = None,
+    on_step: OnStep | None = None,
+) -> Estimate:
+    """Maximise the marginal likelihood, from the family given: Laplace's approximation, then importance sampling."""
+    prior = LogPrior() if prior is None else prior
+    settings = Settings() if settings is None else settings
+    begin = time.perf_counter()
+    modes = start_modes(family, units) if modes is None else modes
+    num_effects = modes.shape[1]
+    is_large = units.num > MOST_TOGETHER
+    some = _first_units(units, modes, MOST_TOGETHER) if is_large else (units, modes)
+    points = make_points(settings.num_points, num_effects, some[0].num, seed=seed)
+
+    def shown(what: str, most: int) -> Callable[[int], None] | None:
+        return None if on_step is None else lambda step: on_step(step, most, what)
+
+    most = settings.num_laplace
+    first = search(
+        family, *some, points, prior, "laplace", most=most, tolerance=settings.tolerance, on_step=shown("Laplace", most)
+    )
+    if is_large:
+        last = _by_batches(first.family, units, modes, prior, settings, seed, on_step)
+    else:
+        most = settings.num_importance
+        last = search(
+            first.family,
+            units,
+            first.modes,
+            points,
+            prior,
+            "importance",
+            most=most,
+            tolerance=settings.tolerance,
+            on_step=shown("importance sampling", most),
+        )
+    return Estimate(
+        last.family,
+        last.modes,
+        last.log_likelihood,
+        first.log_likelihood,
+        first.num_evaluations + last.num_evaluations,
+        first.has_converged and last.has_converged,
+        time.perf_counter() - begin,
+    )
+
+
+def _first_units(units: Units, modes: np.ndarray, num: int) -> tuple[Units, np.ndarray]:
+    return jax.tree.map(lambda leaf: leaf[:num], units), modes[:num]
+
+
+# Many units
+
+
+def _by_batches(
+    family: Family,
+    units: Units,
+    modes: np.ndarray,
+    prior: LogPrior,
+    settings: Settings,
+    seed: int,
+    on_step: OnStep | None,
+) -> Searched:
+    """Adam on random units with fresh points; the last half of the path is averaged."""
+    import optax
+
+    rng = np.random.default_rng([seed, 1])
+    params, static = eqx.partition(family, trained(family))
+    rate = optax.cosine_decay_schedule(settings.learning_rate, settings.num_updates, 0.02)
+    optimiser = optax.adam(rate)
+    state, mean, num_averaged = optimiser.init(params), params, 0
+    share = settings.batch_units / float(np.asarray(units.weight).sum())
+    scaled = _Scaled(prior, share)
+    total = np.nan
+    for step in range(settings.num_updates):
+        chosen = rng.choice(units.num, settings.batch_units, replace=False)
+        points = make_points(settings.num_points, modes.shape[1], len(chosen), seed=int(rng.integers(2**31)))
+        batch = jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], units)
+        found, gradient = objective(params, static, batch, jnp.asarray(modes[chosen]), points, scaled, "importance")
+        if not np.isfinite(float(found[0])):
+            continue
+        modes[chosen], total = np.asarray(found[2]), float(found[1]) / share
+        updates, state = optimiser.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        if step >= settings.num_updates // 2:
+            num_averaged += 1
+            mean = jax.tree.map(lambda m, p, n=num_averaged: m + (p - m) / n, mean, params)
+        if on_step is not None:
+            on_step(step + 1, settings.num_updates, "mini-batches of units")
+    return Searched(eqx.combine(mean, static), modes, total, settings.num_updates, True)
+
+
+class _Scaled(LogPrior):
+    """A share of a log prior: that of a mini-batch."""
+
+    prior: LogPrior
+    share: float
+
+    def __call__(self, family: Family) -> Float[Array, ""]:
+        """The log density times the share."""
+        return self.share * self.prior(family)
+
+
+def log_likelihood(
+    family: Family, units: Units, modes: np.ndarray, *, num_points: int = 1024, seed: int = 0, num_seeds: int = 2
+) -> tuple[float, float, np.ndarray]:
+    """The log-likelihood by many points, its standard error over independent shifts, and the units' own values."""
+    values = []
+    for number in range(num_seeds):
+        points = make_points(num_points, modes.shape[1], units.num, seed=seed + 1000 + number)
+        values.append(unit_values(family, units, modes, points))
+    weight = np.asarray(units.weight, float)
+    totals = np.array([np.where(weight > 0, weight * value, 0.0).sum() for value in values])
+    error = float(totals.std(ddof=1) / np.sqrt(num_seeds)) if num_seeds > 1 else float("nan")
+    return float(totals.mean()), error, np.mean(values, axis=0)
+
+
+@eqx.filter_jit
+def _values(family: Family, units: Units, modes: Array, points: Points) -> Array:
+    return marginal(family, units, modes, points, "importance").values
+
+
+def unit_values(family: Family, units: Units, modes: np.ndarray, points: Points) -> np.ndarray:
+    """Log-likelihoods of the units by importance sampling."""
+    return np.asarray(_values(family, units, jnp.asarray(modes), points))

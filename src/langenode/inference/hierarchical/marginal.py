@@ -1,0 +1,127 @@
+"""The marginal likelihood of a unit: Laplace's method, or importance sampling about the mode.
+
+Importance sampling takes points `mode + 1.2 C^(1/2) u` with C the inverse of the expected information (with the
+interaction of noise and level), and points of the law of the effects itself, all weighted by one mixture density. The
+latter bound the weights. The u are Sobol points with a random shift for every unit: with common points the errors of
+units would add up, and the optimiser would fit them.
+"""
+
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+from langenode._types import Array, Float
+from langenode.inference.hierarchical.family import Expansion, Family, expand
+from langenode.inference.hierarchical.modes import best_mode, moving_mode
+from langenode.inference.hierarchical.units import Units
+from langenode.posteriors.base import log_normal
+
+WIDENING = 1.2
+# One of so many points is of the law of the effects.
+DEFENSIVE_EVERY = 8
+# Sobol points are kept this far from 0 and 1, where normal quantiles are infinite.
+SMALLEST_LEVEL = 1e-7
+
+Rule = Literal["laplace", "importance"]
+
+
+class Points(NamedTuple):
+    """Sobol points in the unit cube, common to all units, and the shift of each unit."""
+
+    base: Float[Array, "point effect"]
+    shift: Float[Array, "unit effect"]
+
+    @property
+    def num(self) -> int:
+        """How many points a unit has."""
+        return self.base.shape[0]
+
+
+def make_points(num: int, num_effects: int, num_units: int, *, seed: int) -> Points:
+    """`num` points, a power of two at best, of which one in eight will be of the law of the effects."""
+    from scipy.stats import qmc
+
+    rng = np.random.default_rng(seed)
+    base = qmc.Sobol(max(num_effects, 1), rng=rng).random(num)[:, :num_effects]
+    # In random order, since the first ones are used for the mode and the last for the law.
+    base = base[rng.permutation(num)]
+    return Points(jnp.asarray(base), jnp.asarray(rng.random((num_units, num_effects))))
+
+
+def white_points(base: Float[Array, "point effect"], shift: Float[Array, " effect"]) -> Float[Array, "point effect"]:
+    """Standard normal points of one unit."""
+    return ndtri(jnp.clip((base + shift) % 1.0, SMALLEST_LEVEL, 1.0 - SMALLEST_LEVEL))
+
+
+class Weighted(NamedTuple):
+    """Points of a unit's effects, with log weights whose mean's logarithm is the log-likelihood."""
+
+    xi: Float[Array, "point effect"]
+    log_weights: Float[Array, " point"]
+
+
+def weighted_points(
+    family: Family, mode: Float[Array, " effect"], information: Float[Array, "effect effect"], white: Array, unit: Units
+) -> Weighted:
+    """Importance points about a mode, and of the law of the effects, under their mixture density."""
+    num, dim = white.shape
+    num_law = max(1, num // DEFENSIVE_EVERY)
+    root = jnp.linalg.cholesky(information)  # C = root^-T root^-1
+    about = mode + WIDENING * jax.scipy.linalg.solve_triangular(root.T, white[num_law:].T, lower=False).T
+    xi = jnp.concatenate([white[:num_law], about])
+    standard = (xi - mode) @ root / WIDENING
+    log_about = jnp.sum(log_normal(standard, 0.0, 1.0), axis=1)
+    log_about = log_about + jnp.sum(jnp.log(jnp.diag(root))) - dim * jnp.log(WIDENING)
+    log_law = jnp.sum(log_normal(xi, 0.0, 1.0), axis=1)
+    share = num_law / num
+    log_mixture = jnp.logaddexp(jnp.log(share) + log_law, jnp.log1p(-share) + log_about)
+    log_likelihood = jax.vmap(lambda point: family.log_likelihood(point, unit))(xi)
+    # A point at which the model is not finite has no weight; its derivative must be a number all the same.
+    log_likelihood = jnp.where(jnp.isfinite(log_likelihood), log_likelihood, -jnp.inf)
+    return Weighted(xi, log_likelihood + log_law - log_mixture)
+
+
+def laplace_value(family: Family, mode: Array, expansion: Expansion, unit: Units) -> Float[Array, ""]:
+    """Laplace's approximation with the expected information (FOCE with interaction, in its Laplace form)."""
+    log_det = 2.0 * jnp.sum(jnp.log(jnp.diag(jnp.linalg.cholesky(expansion.information))))
+    dim = mode.shape[0]
+    return family.log_joint(mode, unit) + 0.5 * dim * jnp.log(2.0 * jnp.pi) - 0.5 * log_det
+
+
+def unit_value(
+    family: Family, start: Array, unit: Units, base: Array, shift: Array, rule: Rule, *, moves: bool = True
+) -> tuple[Float[Array, ""], Float[Array, " effect"]]:
+    """The log-likelihood of one unit, differentiable in the family, and its mode.
+
+    Without `moves` the mode is held while the gradient is taken, which is wrong: for tests.
+    """
+    mode = best_mode(family, start, unit)
+    moved = moving_mode(family, mode, unit) if moves else mode
+    expansion = expand(family, moved, unit)
+    if rule == "laplace":
+        return laplace_value(family, moved, expansion, unit), mode
+    found = weighted_points(family, moved, expansion.information, white_points(base, shift), unit)
+    return jax.nn.logsumexp(found.log_weights) - jnp.log(base.shape[0]), mode
+
+
+class Marginal(NamedTuple):
+    """Log-likelihoods of the units, and their modes."""
+
+    values: Float[Array, " unit"]
+    modes: Float[Array, "unit effect"]
+
+
+def marginal(family: Family, units: Units, modes: Array, points: Points, rule: Rule, *, moves: bool = True) -> Marginal:
+    """The log-likelihood of every unit; searches for modes begin at `modes` and at zero."""
+
+    def one(start, unit, shift):
+        return unit_value(family, start, unit, points.base, shift, rule, moves=moves)
+
+    return Marginal(*jax.vmap(one)(modes, units, points.shift))
+
+
+compiled_marginal = eqx.filter_jit(marginal)

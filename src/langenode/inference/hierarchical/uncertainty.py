@@ -1,0 +1,146 @@
+"""How well the common numbers of a family are known: Laplace draws for few of them, a bootstrap over units for many."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langenode._types import Float
+from langenode.inference.hierarchical.estimate import LogPrior, Searched, objective, search, trained
+from langenode.inference.hierarchical.family import Family
+from langenode.inference.hierarchical.marginal import Points
+from langenode.inference.hierarchical.units import Units
+
+# Above this many common numbers their information matrix is not formed.
+MOST_FOR_LAPLACE = 60
+# Steps of the differences, relative to the scale of a number, and the smallest curvature that counts as known.
+DIFFERENCE, SMALLEST_CURVATURE = 1e-4, 1e-6
+# A standard deviation between units this small is zero for all that the data can tell: it is reported, not varied.
+LOG_ZERO_SPREAD = -6.0
+
+
+class Information(NamedTuple):
+    """The observed information of the common numbers, in the order of the flat vector, and how it was found.
+
+    `covariance` is its inverse among the numbers that are `free`; the others are at a bound (a spread of zero), or the
+    data say nothing about them.
+    """
+
+    flat: Float[np.ndarray, " common"]
+    hessian: Float[np.ndarray, "common common"]
+    covariance: Float[np.ndarray, "common common"]
+    free: np.ndarray  # (common,)
+    is_positive: bool
+
+
+def flat_of(family: Family) -> np.ndarray:
+    """The estimated numbers as one vector."""
+    return np.asarray(ravel_pytree(eqx.filter(family, trained(family)))[0], float)
+
+
+def with_flat(family: Family, flat: np.ndarray) -> Family:
+    """The family with its estimated numbers replaced."""
+    params, static = eqx.partition(family, trained(family))
+    return eqx.combine(ravel_pytree(params)[1](jnp.asarray(flat)), static)
+
+
+def observed_information(
+    family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior, *, at_zero: np.ndarray | None = None
+) -> Information:
+    """The curvature of minus the log posterior at the estimate, by central differences of its gradient.
+
+    `at_zero` marks numbers that are kept out: logarithms of spreads that have gone to zero.
+    """
+    params, static = eqx.partition(family, trained(family))
+    flat, unravel = ravel_pytree(params)
+    flat = np.asarray(flat, float)
+
+    def gradient(vector: np.ndarray) -> np.ndarray:
+        found = objective(
+            unravel(jnp.asarray(vector)), static, units, jnp.asarray(modes), points, prior, "importance"
+        )
+        return np.asarray(ravel_pytree(found[1])[0], float)
+
+    steps = DIFFERENCE * np.maximum(1.0, np.abs(flat))
+    columns = []
+    for place, step in enumerate(steps):
+        change = np.zeros_like(flat)
+        change[place] = step
+        columns.append((gradient(flat + change) - gradient(flat - change)) / (2.0 * step))
+    hessian = 0.5 * (np.array(columns) + np.array(columns).T)
+    free = np.ones(len(flat), bool) if at_zero is None else ~at_zero
+    return _inverted(flat, hessian, free)
+
+
+def _inverted(flat: np.ndarray, hessian: np.ndarray, free: np.ndarray) -> Information:
+    inner = hessian[np.ix_(free, free)]
+    values, vectors = np.linalg.eigh(inner) if inner.size else (np.ones(1), np.ones((1, 1)))
+    is_positive = bool(np.all(np.isfinite(inner)) and values.min() > SMALLEST_CURVATURE)
+    # A direction without curvature is not known; it is not varied either, since nothing says how far.
+    inverse = np.where(values > SMALLEST_CURVATURE, 1.0 / np.maximum(values, SMALLEST_CURVATURE), 0.0)
+    covariance = np.zeros_like(hessian)
+    if inner.size:
+        covariance[np.ix_(free, free)] = (vectors * inverse) @ vectors.T
+    return Information(flat, hessian, covariance, free, is_positive)
+
+
+def laplace_draws(family: Family, information: Information, num: int, *, rng: np.random.Generator) -> list[Family]:
+    """Families drawn from the normal distribution about the estimate."""
+    values, vectors = np.linalg.eigh(information.covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    draws = information.flat + rng.standard_normal((num, len(values))) @ root.T
+    return [with_flat(family, draw) for draw in draws]
+
+
+def bootstrap_draws(
+    family: Family,
+    units: Units,
+    modes: np.ndarray,
+    points: Points,
+    prior: LogPrior,
+    num: int,
+    *,
+    rng: np.random.Generator,
+    rule: Literal["laplace", "importance"] = "laplace",
+    most: int = 20,
+    on_step: Callable[[int], None] | None = None,
+) -> list[Family]:
+    """Families re-estimated from the present one with random weights of the units (the Bayesian bootstrap)."""
+    found = []
+    for number in range(num):
+        weight = rng.standard_exponential(units.num) * np.asarray(units.weight > 0)
+        weight *= float(np.asarray(units.weight).sum()) / weight.sum()
+        again: Searched = search(
+            family, units._replace(weight=jnp.asarray(weight)), modes, points, prior, rule, most=most
+        )
+        found.append(again.family)
+        if on_step is not None:
+            on_step(number + 1)
+    return found
+
+
+def sandwich_ratio(
+    family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior, information: Information
+) -> Float[np.ndarray, " common"]:
+    """Standard errors by the sandwich over those by the information: far from one where the model does not fit."""
+    scores = unit_scores(family, units, modes, points)
+    meat = scores.T @ scores
+    covariance = information.covariance @ meat @ information.covariance
+    plain = np.sqrt(np.maximum(np.diag(information.covariance), 0.0))
+    return np.sqrt(np.maximum(np.diag(covariance), 0.0)) / np.where(plain > 0.0, plain, np.inf)
+
+
+def unit_scores(family: Family, units: Units, modes: np.ndarray, points: Points) -> Float[np.ndarray, "unit common"]:
+    """The gradient of every unit's log-likelihood, one unit at a time in one program."""
+    params, static = eqx.partition(family, trained(family))
+    rows = []
+    for number in range(units.num):
+        weight = np.zeros(units.num)
+        weight[number] = 1.0 if float(units.weight[number]) > 0 else 0.0
+        alone = units._replace(weight=jnp.asarray(weight))
+        found: Any = objective(params, static, alone, jnp.asarray(modes), points, LogPrior(), "importance")
+        rows.append(-np.asarray(ravel_pytree(found[1])[0], float))
+    return np.array(rows)
