@@ -29,7 +29,7 @@ Target = Annotated[
     str | None,
     typer.Option(
         help="What is inferred: posterior, tempered or population.",
-        autocompletion=_among("posterior", "tempered", "population"),
+        autocompletion=_among("posterior", "tempered", "population", "hierarchical"),
     ),
 ]
 Stochastic = Annotated[

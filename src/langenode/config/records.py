@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 OutputScale = Literal["linear", "positive", "log"]
-TargetName = Literal["posterior", "tempered", "population"]
+TargetName = Literal["posterior", "tempered", "population", "hierarchical"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 AtLeastTwo = Annotated[int, Field(ge=2)]
@@ -138,6 +138,27 @@ class PopulationConfig(Section):
     """widen the bands of new units by what the number of units leaves open"""
 
 
+class HierarchicalConfig(Section):
+    """The marginal likelihood of units that differ, and how well its maximum is known."""
+
+    num_points: AtLeastTwo = 64
+    """importance points per unit; one in eight is of the distribution of the effects itself"""
+    num_laplace: Count = 150
+    """most iterations with Laplace's approximation, which comes first"""
+    num_importance: Annotated[int, Field(ge=0)] = 60
+    """most iterations with importance sampling after that"""
+    num_draws: Annotated[int, Field(ge=0)] = 16
+    """draws of what all units share, for its uncertainty; 0 takes the estimate as known"""
+    quantification_limit: tuple[float, ...] | None = None
+    """readings at or below this are only known to be below it: one number for all outputs, or each; in their units"""
+    occasions: bool = False
+    """the trajectories of a unit deviate from the unit's own weights"""
+    batch_units: AtLeastTwo = 128
+    """units per update where there are more than 512"""
+    num_updates: Count = 400
+    """updates with such mini-batches"""
+
+
 class TemperedConfig(Section):
     """The tempered likelihood."""
 
@@ -208,8 +229,8 @@ class Config(Section):
     method: str = "langevin"
     """which sampler"""
     target: TargetName = "population"
-    """what is inferred: posterior (one true weight vector), population (every unit has its own), tempered"""
-    stochastic: Literal["all", "last_layer", "none", "function"] = "all"  # a function comes from Python only
+    """what is inferred: posterior (one true weight vector), population or hierarchical (units differ), tempered"""
+    stochastic: Literal["all", "last_layer", "unit", "none", "function"] = "all"  # a function comes from Python only
     """which weights are uncertain"""
     rest: Literal["fixed", "refit"] = "fixed"
     """the other weights: fixed at maximum likelihood, or trained with the sampler"""
@@ -227,6 +248,7 @@ class Config(Section):
     prior: PriorConfig = PriorConfig()
     noise: NoiseConfig = NoiseConfig()
     population: PopulationConfig = PopulationConfig()
+    hierarchical: HierarchicalConfig = HierarchicalConfig()
     tempered: TemperedConfig = TemperedConfig()
     mle: MLEConfig = MLEConfig()
     training: TrainingConfig = TrainingConfig()

@@ -24,6 +24,7 @@ from langenode.data.scaling import Scaling
 from langenode.data.starts import (
     all_readings,
     from_first_complete_row,
+    revealed_start,
     separate_by_start,
     starts_agree,
     starts_are_exact,
@@ -74,6 +75,7 @@ __all__ = [
     "read_data",
     "read_whole",
     "refine",
+    "revealed_start",
     "robust_spread",
     "save_data",
     "separate_by_start",

@@ -55,6 +55,20 @@ def all_readings(data: Dataset) -> np.ndarray:
     return readings
 
 
+def revealed_start(data: Dataset) -> Dataset:
+    """Return the data with the readings that became starts among the outputs again; unchanged where starts were given.
+
+    For models that fit a start like other readings (`with_observed_start` undone).
+    """
+    if _START_READ_AT not in data.attributes or data.initial is None:
+        return data
+    readings = all_readings(data)
+    seen = np.isfinite(readings)
+    attributes = {name: values for name, values in data.attributes.items() if name != _START_READ_AT}
+    outputs = np.where(seen, readings, 0.0)
+    return dataclasses.replace(data, outputs=outputs, mask=seen, initial=None, attributes=attributes)
+
+
 def from_first_complete_row(data: Dataset) -> Dataset:
     """Drop the rows before the first one in which every output was observed, so that the start is known.
 

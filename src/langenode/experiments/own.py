@@ -32,10 +32,13 @@ from langenode.experiments import choices
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
 from langenode.experiments.choices import Choice, Plan
-from langenode.models import NeuralODE, generic_model, make_solver
+from langenode.models import LatentODE, NeuralODE, generic_model, latent_ode, make_solver
 
 NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
+MOST_LATENT = 4
+# The same, and the widths of networks, where units differ: their data are few.
+UNITS_STEP, UNITS_LAYERS = 0.05, (8,)
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -90,6 +93,8 @@ class OwnModel(ModelConfig):
     """filled in from the data"""
     num_outputs: Count = 1
     """filled in from the data"""
+    num_latent: Annotated[int, Field(ge=0, le=MOST_LATENT)] | Literal["auto"] = "auto"
+    """latent inputs in which units differ (target hierarchical); auto tries 0 to 4 on held-out units"""
     num_known: int = Field(default=1, ge=0)
     """known numbers of a trajectory's start, filled in from the data"""
 
@@ -184,7 +189,11 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "paper": {"num_steps": 1000},
         **chain(8),
     }
-    if target == "population":
+    if target == "hierarchical":
+        layers |= {"stochastic": "unit", "noise": {"kind": "inferred", "proportional": True}}
+        layers["mle"] = {"num_adam": 500, "num_lbfgs": 100, "penalty": 1e-3}
+        layers["model"] = {"layers": UNITS_LAYERS, "largest_step": UNITS_STEP, "num_hidden": 1}
+    elif target == "population":
         layers["training"] = {"num_updates": 1000, "num_samples": 128}
         layers["population"] = _population_defaults(asked)
     else:
@@ -259,9 +268,11 @@ def division_choice(config: OwnConfig, data: Dataset) -> list[Choice]:
     return [Choice("held out", f"every trajectory once, in {len(size)} folds of {sizes}", why)]
 
 
-def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
+def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE | LatentODE:
     """Build the generic model of the configured kind (`auto` must have been resolved)."""
     options = config.model
+    if config.target == "hierarchical":
+        return _latent_model(config, key)
     return generic_model(
         "state" if options.kind == "auto" else options.kind,
         num_inputs=options.num_inputs,
@@ -277,8 +288,37 @@ def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE:
     )
 
 
+def _latent_model(config: OwnConfig, key: PRNGKeyArray) -> LatentODE:
+    """Build the model of units that differ; latents beyond `num_latent` have no effect, so that all have one shape."""
+    options = config.model
+    return latent_ode(
+        num_inputs=options.num_inputs,
+        num_outputs=options.num_outputs,
+        num_known=0 if config.noise.in_start else options.num_outputs,
+        num_hidden=options.num_hidden,
+        num_latent=MOST_LATENT if config.stochastic == "unit" else 0,
+        layers=options.layers,
+        activation=options.activation,
+        solver=make_solver(options.solver, options.substeps, options.input_rule),
+        key=key,
+    )
+
+
+def _latent_candidates(config: OwnConfig) -> dict[str, OwnConfig]:
+    """Return one set of weights for all units, then 1 to 4 latent inputs in which they differ."""
+    if config.stochastic != "unit" or config.model.num_latent != "auto":
+        return {"as configured": config}
+    names = ["one set of weights for all", *(f"units with {number} latent inputs" for number in range(1, 5))]
+    return {
+        name: config.model_copy(update={"model": config.model.model_copy(update={"num_latent": number})})
+        for number, name in enumerate(names)
+    }
+
+
 def candidates(config: OwnConfig) -> dict[str, OwnConfig]:
     """Return the kinds to try, the simplest first."""
+    if config.target == "hierarchical":
+        return _latent_candidates(config)
     if config.model.kind != "auto":
         return {config.model.kind: config}
     is_known = config.model.num_known == config.model.num_outputs

@@ -12,7 +12,7 @@ import numpy as np
 
 from langenode._types import OnStep, PRNGKeyArray
 from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
-from langenode.data import Dataset, Scaling, estimate_noise, knees, refine
+from langenode.data import Dataset, Scaling, estimate_noise, knees, refine, revealed_start
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
@@ -107,7 +107,9 @@ def prepare(config: Config, train: Dataset, validation: Dataset | None) -> Prepa
 
 
 def scaled(config: Config, scaling: Scaling, data: Dataset) -> Dataset:
-    """One data set as training sees it."""
+    """One data set as training sees it; where units differ, the first readings are fitted like the others."""
+    if config.target == "hierarchical" and config.noise.in_start:
+        data = revealed_start(data)
     found = data.scaled(scaling)
     step = config.model.largest_step
     return found if step is None else refine(found, step).data
@@ -206,6 +208,8 @@ def make_target(config: Config, data: Dataset) -> Target:
     """What is inferred; the number of observed cells is for a temperature of `mean`."""
     if config.target == "posterior":
         return targets.Posterior()
+    if config.target == "hierarchical":
+        return targets.Hierarchical()
     if config.target == "tempered":
         temperature = config.tempered.temperature
         value = float(data.mask.sum()) if temperature == "mean" else temperature

@@ -13,7 +13,7 @@ from langenode.inference.partition import Partition, Where
 # Guided paths were trusted up to this many weights on the cases of benchmarks/posteriors.py (docs/guide/posteriors.md).
 MOST_GUIDED = 30
 WORDS = ("experiment", "method", "target", "stochastic", "rest", "precision", "scaling")
-SECTIONS = ("data", "model", "prior", "noise", "population", "tempered", "mle", "training", "predict")
+SECTIONS = ("data", "model", "prior", "noise", "population", "hierarchical", "tempered", "mle", "training", "predict")
 LAST_LAYER = "with last-layer weights alone the posterior is nearly Gaussian, which the trained sampler handles"
 
 
@@ -80,6 +80,8 @@ def choose_method(
         return Chosen({"method": asked["method"]}, "asked for")
     if target == "population":
         return Chosen({"method": experiment.default_method}, "the learned Langevin sampler, with a short chain")
+    if target == "hierarchical":
+        return Chosen({"method": "gaussian-diagonal"}, "latent inputs of units are normal, and a network shapes them")
     if target == "tempered" or asked.get("rest") == "refit":
         return Chosen({"method": "langevin"}, "the learned Langevin sampler, with a short chain")
     return _for_posterior(experiment, asked, merge(layer or {}, asked), where)
@@ -127,7 +129,7 @@ def unused_options(config: Config, layers: Iterable[Mapping[str, Any]]) -> list[
     idle = [(f"{name}.{key}", why) for name in methods.methods() if name not in used for key in asked.get(name, {})]
     if method.is_drawn:
         idle += [(f"training.{key}", why) for key in asked.get("training", {})]
-    for section in ("population", "tempered"):
+    for section in ("population", "hierarchical", "tempered"):
         if config.target != section:
             idle += [(f"{section}.{key}", f"target {config.target}") for key in asked.get(section, {})]
     if config.target == "population":

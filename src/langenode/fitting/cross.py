@@ -8,6 +8,7 @@ factor. Those for a fold come from the errors of the *other* folds, so that its 
 final fit come from the errors of all.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,9 @@ from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import QUIET, Reporter
+from langenode.fitting.units.candidates import WORTHWHILE_GAIN, judge_candidates, starting_point
+from langenode.fitting.units.predicting import predict_units
+from langenode.fitting.units.solving import with_first_noise
 from langenode.inference.calibration import Calibration, Errors, calibrate, calibration_of, prediction_errors
 from langenode.inference.point_fit import replicates_mean, rms_error
 from langenode.inference.predictions import Prediction, Rule, observable, predict, sample_weights
@@ -107,7 +111,7 @@ def cross_validate(
         found.append(kept.points(number, lambda part=part: find_points(experiment, config, part)))
         errors = ", ".join(f"{name} {error:.4g}" for name, error in found[-1].errors.items())
         reporter.say(f"fold {number + 1} of {len(folds)}: maximum likelihood, error on what is held out: {errors}")
-    kinds = [choose_kind(_without(found, number))[0] for number in range(len(folds))]
+    kinds = [choose_kind(_without(found, number), config)[0] for number in range(len(folds))]
     fits = []
     for number, (part, kind) in enumerate(zip(folds, kinds, strict=True)):
         reporter.say(
@@ -116,7 +120,7 @@ def cross_validate(
         make = lambda part=part, kind=kind, of=found[number]: fit_fold(experiment, config, part, of, kind, reporter)  # noqa: E731
         fits.append(kept.fit(number, make))
     calibration, factors = calibrate_folds(config, folds, fits)
-    return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found), whole)
+    return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found, config), whole)
 
 
 def _without(items: Sequence[Any], number: int) -> list[Any]:
@@ -152,6 +156,8 @@ def divide(config: Any, data: Dataset, fold: Int[np.ndarray, " traj"]) -> tuple[
 
 def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoints:
     """Candidates at maximum likelihood; none is tried after one that is as good as held-out replicates can show."""
+    if config.target == "hierarchical":
+        return _unit_points(experiment, config, fold)
     models, errors = {}, {}
     enough = replicates_mean(fold.held_out).standard_error
     for name, candidate in experiment.candidates(config).items():
@@ -162,24 +168,37 @@ def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoin
     return FoldPoints(models, errors, int(fold.held_out.mask.sum()))
 
 
-def choose_kind(folds: Sequence[FoldPoints]) -> tuple[str, list[dict[str, Any]]]:
+def _unit_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoints:
+    """The same for units that differ: candidates are judged by the log score of held-out units."""
+    start = starting_point(experiment, config, build.untrained(experiment, config), fold.train)
+    found = judge_candidates(experiment.candidates(config), start, fold.train, fold.held_out, fold.scaling)
+    return FoldPoints(found.models, found.errors, int(fold.held_out.mask.sum()))
+
+
+def choose_kind(folds: Sequence[FoldPoints], config: Config | None = None) -> tuple[str, list[dict[str, Any]]]:
     """The plainest candidate whose error on held-out data is good, and the pooled errors of all that were tried."""
+    is_hierarchical = config is not None and config.target == "hierarchical"
+    worthwhile = math.exp(-WORTHWHILE_GAIN) if is_hierarchical else points.WORTHWHILE
     names = [name for name in folds[0].errors if all(name in fold.errors for fold in folds)]
     cells = np.array([fold.num_cells for fold in folds], float)
     tried = []
     for name in names:
-        squares = np.array([fold.errors[name] for fold in folds]) ** 2
-        tried.append({"name": name, "error": float(np.sqrt((cells * squares).sum() / max(cells.sum(), 1.0)))})
-    kept = tried[0]
-    for one in tried[1:]:
-        kept = one if one["error"] < points.WORTHWHILE * kept["error"] else kept
-    return kept["name"], tried
+        errors = np.array([fold.errors[name] for fold in folds])
+        shares = cells / max(cells.sum(), 1.0)
+        # Log scores are averaged as they are, errors as squares.
+        pooled = np.exp((shares * np.log(errors)).sum()) if is_hierarchical else np.sqrt((shares * errors**2).sum())
+        tried.append({"name": name, "error": float(pooled)})
+    return points.plainest(tried, worthwhile), tried
 
 
 def final_point(experiment: Experiment, config: Any, crossed: Crossed) -> PointChoice:
     """The chosen kind at its maximum likelihood for all data."""
     candidate = experiment.candidates(config)[crossed.chosen]
     start = build.untrained(experiment, candidate)
+    if config.target == "hierarchical":
+        train = crossed.whole.train
+        model = starting_point(experiment, candidate, start, train)
+        return PointChoice(crossed.chosen, candidate, with_first_noise(model), crossed.tried, start)
     model = points.fit_point(candidate, start, crossed.whole.train)
     return points.settle_noise(PointChoice(crossed.chosen, candidate, model, crossed.tried, start), crossed.whole)
 
@@ -247,6 +266,10 @@ def _predict_fold(crossed: Crossed, number: int, num: int) -> tuple[np.ndarray, 
     fold, config, problem = crossed.folds[number], crossed.fits[number].config, crossed.fits[number].problem
     rule = build.prediction_rule(config, fold.scaling, crossed.factors[number])
     keys = Streams.of(config.seed)
+    if config.target == "hierarchical":
+        rng = np.random.default_rng([config.seed, number])
+        found = predict_units(problem, config, fold.test, num, rule, key=keys.prediction, rng=rng)
+        return found.prediction.outputs, found.observed
     # The data are scaled and on the integrator's grid already.
     scaled = predict(problem, fold.held_out, num, rule._replace(scaling=None, largest_step=None), key=keys.prediction)
     values = scaled.outputs[:, : fold.test.num_conditions]

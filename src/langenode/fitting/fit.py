@@ -13,6 +13,7 @@ from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Companion, Experiment, Results, Splits
 from langenode.fitting import build, evaluation, fit_file
 from langenode.fitting.build import Streams
+from langenode.fitting.units.predicting import UnitPrediction, predict_units
 from langenode.inference.predictions import (
     Prediction,
     PredictionKeys,
@@ -220,9 +221,17 @@ class Fit:
     ) -> tuple[Prediction, np.ndarray]:
         """The model's outputs, and new observations of them, for data as the fit sees them."""
         num = self.config.predict.num_samples if num_samples is None else num_samples
+        if self.config.target == "hierarchical":
+            found = self._predict_units(data, num, seed, given="start")
+            return found.prediction, found.observed
         prediction = predict(self.problem, data, num, self.rule if rule is None else rule, key=self._key(seed))
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
         return prediction, observable(self.problem, prediction, self.rule, rng=rng)
+
+    def _predict_units(self, data: Dataset, num: int, seed: int | None, *, given: Any) -> UnitPrediction:
+        """Samples of units given some of their readings; `data` are as the fit sees them."""
+        rng = np.random.default_rng(self.config.seed if seed is None else seed)
+        return predict_units(self.problem, self.config, data, num, self.rule, key=self._key(seed), rng=rng, given=given)
 
     def _check_columns(self, data: Dataset) -> None:
         for what, fitted, found in (

@@ -13,13 +13,14 @@ from langenode import _version
 from langenode.config import Config
 from langenode.fitting import build, headers, methods
 from langenode.fitting.methods import Ingredients, Trained
+from langenode.fitting.units.families import empty_units
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import pooled_sigma
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, linearised, plain_positions
 from langenode.models import Linearised
-from langenode.posteriors import AbstractPosterior, Empirical, Reference, point
+from langenode.posteriors import AbstractPosterior, Empirical, NewUnits, Reference, point
 from langenode.storage import container
 
 
@@ -41,12 +42,21 @@ def fit_bytes(problem: Problem, config: Config, header: Mapping[str, Any]) -> by
         "version": _version.__version__,
         "positions": list(plain_positions(problem)),
         "num_draws": len(problem.posterior.draws) if isinstance(problem.posterior, Empirical) else None,
+        "units": _units_header(problem.posterior),
         "reference_rank": _reference_rank(problem.posterior),
         "is_linearised": isinstance(problem.model, Linearised),
         "noise_sigma": None if sigma is None else [float(value) for value in sigma.ravel()],
         "target": {"name": problem.target.name, **_fields(problem.target)},
     }
     return container.to_bytes({**header, **structure}, (problem.model, problem.prior, problem.posterior))
+
+
+def _units_header(posterior: AbstractPosterior) -> dict[str, Any] | None:
+    """What a distribution of new units is built from, beside its arrays."""
+    if not isinstance(posterior, NewUnits):
+        return None
+    has_occasions = posterior.occasion_scale is not None
+    return {"own": list(posterior.own), "members": posterior.num_members, "has_occasions": has_occasions}
 
 
 def _reference_rank(posterior: AbstractPosterior) -> int | None:
@@ -77,7 +87,7 @@ def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: A
     def build_parts(model: Any) -> Problem:
         weights = partition.flatten(model)
         prior = GaussianPrior(jnp.zeros_like(weights), jnp.ones_like(weights))
-        posterior = _untrained(config, header, weights)
+        posterior = _untrained(config, header, model, weights)
         problem = Problem(model, partition, prior, noise, target, posterior)
         return linearised(problem, weights) if header["is_linearised"] else problem
 
@@ -106,8 +116,10 @@ def _check_positions(path: Path, header: Mapping[str, Any], model: Any) -> None:
         raise container.FitFileError(f"stochastic weights must be real numbers; {path} has others; create it again")
 
 
-def _untrained(config: Config, header: Mapping[str, Any], weights: jax.Array) -> AbstractPosterior:
+def _untrained(config: Config, header: Mapping[str, Any], model: Any, weights: jax.Array) -> AbstractPosterior:
     """A posterior of the structure that the file's has."""
+    if config.target == "hierarchical":
+        return empty_units(config, model, header.get("units"), weights.dtype)
     if weights.shape[0] == 0:
         return point(weights.dtype)
     method = methods.find(config.method)

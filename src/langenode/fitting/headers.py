@@ -10,12 +10,12 @@ import pydantic
 from pydantic import Field
 
 from langenode.data import Columns, DataError, Scaling
-from langenode.inference.targets import Population, Posterior, Target, Tempered
+from langenode.inference.targets import Hierarchical, Population, Posterior, Target, Tempered
 from langenode.storage import container
 from langenode.storage.container import FitFileError
 from langenode.storage.records import Diagnostics, Training, what_is_wrong
 
-TARGETS = {kind.name: kind for kind in (Posterior, Tempered, Population)}
+TARGETS = {kind.name: kind for kind in (Posterior, Tempered, Population, Hierarchical)}
 Number = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=0)]
@@ -24,6 +24,14 @@ Name = Annotated[str, Field(min_length=1)]
 
 class _Header(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+class UnitsHeader(_Header):
+    """How the weights of new units are stored: the places of a unit's own, and how many members there are."""
+
+    own: Annotated[list[Whole], Field(min_length=1)]
+    members: Annotated[int, Field(ge=1, le=100_000)]
+    has_occasions: bool
 
 
 class FitHeader(_Header):
@@ -38,6 +46,7 @@ class FitHeader(_Header):
     positions: list[Whole]
     target: dict[str, Any]
     num_draws: Annotated[int, Field(ge=1)] | None
+    units: "UnitsHeader | None" = None
     reference_rank: Whole | None
     is_linearised: bool
     noise_sigma: list[NotNegative] | None

@@ -28,10 +28,12 @@ from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.fitting.priors import check_leaves
 from langenode.inference.partition import Partition, Where, network_positions
-from langenode.models import has_own_noise
+from langenode.models import UnitModel, has_own_noise
 
 # Parts that several columns can play.
 SEVERAL = ("inputs", "outputs", "initial")
+# Effects of units whose correlations are all estimated.
+MOST_CORRELATED_EFFECTS = 4
 Reader = Callable[[Path, Columns], tuple[Reading, dict[str, str]]]
 
 
@@ -113,11 +115,14 @@ def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[own
 
 def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where | None) -> tuple[Experiment, Config]:
     """The user's model as an experiment; it sees the data in their own units unless scaling is asked for."""
-    target = asked.get("target") or ("population" if has_replicates(data) else "posterior")
+    of_data = "population" if has_replicates(data) else "posterior"
+    target = asked.get("target") or ("hierarchical" if isinstance(model, UnitModel) else of_data)
     duration = float((data.times[:, -1] - data.times[:, 0]).max())
     # Long gaps between readings are subdivided as for our own models; in the data's own unit of time.
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
+    if target == "hierarchical":
+        layer |= _unit_layer(model)
     if network_positions(model):  # models of few weights keep groups of units by any loss
         layer |= choices.population_loss(data, asked, target)[0]
     experiment = own.EXPERIMENT._replace(
@@ -130,7 +135,7 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     )
     chosen = choose.choose_method(experiment, target, asked, layer=layer, where=where)
     below = experiment.defaults(chosen.layer["method"], target, asked)
-    config = choose.settle(Config, below, layer, chosen.layer, asked)
+    config = choose.settle(Config, below, chosen.layer, layer, asked)
     if config.noise.kind == "inferred" and getattr(model, "log_noise", None) is None:
         raise ConfigError(
             "inferred noise is a weight of the model; yours has no log_noise; give it one, e.g. NeuralODE(..., "
@@ -140,11 +145,22 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     return experiment, config
 
 
+def _unit_layer(model: Any) -> dict[str, Any]:
+    """The noise that the model has, and a method: all correlations between few effects, none between many."""
+    is_proportional = getattr(model, "log_noise", None) is not None and model.log_noise.ndim == 2
+    layer: dict[str, Any] = {"noise": {"kind": "inferred", "proportional": is_proportional}}
+    if isinstance(model, UnitModel) and len(model.effects.random) <= MOST_CORRELATED_EFFECTS:
+        layer["method"] = "gaussian-full"
+    return layer
+
+
 def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """As for our own models, but all weights vary by default, and noise is inferred where the model has a place.
 
     The weights have units of their own, so there is no penalty on them, and search and prior have their scales.
     """
+    if target == "hierarchical":
+        return {"stochastic": "all"}
     scales = {"mle": {"penalty": 0.0, "units": "automatic"}, "prior": {"scale": "automatic"}}
     below = merge(own.defaults(method, target, asked), {"stochastic": "all", **scales})
     if "noise" in below:  # a model of the user's has the place for noise that it has

@@ -1,5 +1,7 @@
 """The point that a fit starts from: candidates at their maximum likelihood, and the plainest that is good enough."""
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +14,8 @@ from langenode.data import Dataset
 from langenode.experiments.base import Experiment
 from langenode.fitting.build import Prepared, noise_levels, untrained
 from langenode.fitting.progress import QUIET, Reporter
+from langenode.fitting.units import candidates as candidates_of_units
+from langenode.fitting.units.candidates import judge_candidates
 from langenode.inference.noise import noise_parts
 from langenode.inference.point_fit import fit_mle, replicates_mean, rms_error
 from langenode.inference.weight_scales import search_units
@@ -38,6 +42,8 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared, *, repo
 
     None is tried after one whose error is below the standard error of the replicates' means: no better one could show.
     """
+    if config.target == "hierarchical":
+        return _choose_units(experiment, config, data, reporter)
     kept: PointChoice | None = None
     tried, best = [], np.inf
     judged = data.train if data.validation is None else data.validation
@@ -54,6 +60,28 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared, *, repo
             break
     assert kept is not None
     return settle_noise(kept, data)
+
+
+def _choose_units(experiment: Experiment, config: Config, data: Prepared, reporter: Reporter) -> PointChoice:
+    """The plainest of a hierarchical fit's candidates whose log score on held-out units is good."""
+    candidates = experiment.candidates(config)
+    start = candidates_of_units.starting_point(experiment, config, untrained(experiment, config), data.train)
+    if len(candidates) == 1:
+        (name,) = candidates
+        return PointChoice(name, candidates[name], start, [], start)
+    with reporter.task("effects of units"):
+        found = judge_candidates(candidates, start, data.train, data.validation, data.scaling)
+    tried = [{"name": name, "error": error} for name, error in found.errors.items()]
+    name = plainest(tried, math.exp(-candidates_of_units.WORTHWHILE_GAIN))
+    return PointChoice(name, candidates[name], found.models[name], tried, start)
+
+
+def plainest(tried: Sequence[Mapping[str, Any]], worthwhile: float) -> str:
+    """The name of the first candidate whose error no later one lowers by the worthwhile factor."""
+    kept = tried[0]
+    for one in tried[1:]:
+        kept = one if one["error"] < worthwhile * kept["error"] else kept
+    return kept["name"]
 
 
 def fit_point(config: Config, model: Any, train: Dataset, *, on_step: OnStep | None = None) -> Any:
@@ -75,6 +103,8 @@ def fit_point(config: Config, model: Any, train: Dataset, *, on_step: OnStep | N
 def settle_noise(point: PointChoice, data: Prepared) -> PointChoice:
     """The point with its noise in two parts, constant and proportional, where that is asked for or evident."""
     asked = point.config.noise
+    if point.config.target == "hierarchical":  # noise is estimated with the family
+        return point
     if asked.kind != "inferred" or asked.proportional is False or point.model.log_noise is None:
         return point
     noise = asked.model_copy(update={"proportional": True})

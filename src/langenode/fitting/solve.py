@@ -27,6 +27,7 @@ from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.priors import penalty_diagnostics, prior_diagnostics
 from langenode.fitting.progress import QUIET, Reporter
+from langenode.fitting.units.solving import solve_units
 from langenode.inference.calibration import Calibration
 from langenode.inference.density import whiten
 from langenode.inference.errors import FitError
@@ -82,6 +83,8 @@ def solve(
     `start` is the model before that. A companion, which a figure compares with, is fitted without warnings,
     diagnostics and calibration.
     """
+    if config.target == "hierarchical":
+        return _solve_units(config, model, data, where, reporter, is_companion)
     with reporter.task("prior and reference"):
         problem, unidentified = build.assemble(config, model, data, start=start, where=where)
     if not is_companion:
@@ -97,6 +100,19 @@ def solve(
         found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
     with reporter.task("calibration") as task:
         return with_calibration(found, build.calibrated(config, found.problem, data, on_step=task.at))
+
+
+def _solve_units(
+    config: Any, model: Any, data: Prepared, where: Where | None, reporter: Reporter, is_companion: bool
+) -> Solved:
+    """The same for units that differ: the marginal likelihood is maximised, and nothing is trained or calibrated."""
+    with reporter.task("units") as task:
+        found = solve_units(
+            config, model, data.train, data.scaling, where=where, is_companion=is_companion, on_step=task.at
+        )
+    nothing = history_columns(np.zeros((0, 3)), np.zeros(0), 1)
+    factor = np.ones(data.train.num_outputs)
+    return Solved(found.problem, factor, {}, found.diagnostics, nothing, found.seconds)
 
 
 def fit_of(

@@ -33,8 +33,8 @@ class Partition(eqx.Module):
     def of(cls, model: Any, where: Where = "all") -> "Partition":
         """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`.
 
-        `"structure"` selects a material law's structural factor, and `"none"` nothing: for models whose own noise is
-        all that varies.
+        `"structure"` selects a material law's structural factor, `"unit"` the latent inputs of a unit, and `"none"`
+        nothing: for models whose own noise is all that varies.
         """
         if where == "none":
             return cls.at(model, ())
@@ -122,10 +122,10 @@ def _chosen_positions(model: Any, where: Where) -> set[int]:
         return set(range(len(leaves)))
     if where == "last_layer":
         return _last_layer_positions(model)
-    if where == "structure":
-        return _named_positions(model, "structure")
+    if where in ("structure", "unit"):
+        return _named_positions(model, where)
     raise ValueError(
-        "stochastic must be 'all', 'last_layer', 'structure', 'none' or a function of the model; "
+        "stochastic must be 'all', 'last_layer', 'structure', 'unit', 'none' or a function of the model; "
         f"got {where!r}; use one of these"
     )
 

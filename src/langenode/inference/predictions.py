@@ -12,7 +12,7 @@ from langenode.data import Dataset, Scaling, refine
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.problem import Problem, draw_members, simulate
-from langenode.inference.targets import Population, Posterior
+from langenode.inference.targets import Hierarchical, Population, Posterior
 from langenode.models import has_own_noise
 from langenode.posteriors import AbstractPosterior
 
@@ -185,13 +185,13 @@ def with_noise(
 def observable(
     problem: Problem, prediction: Prediction, rule: Rule, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "sample condition time out"]:
-    """The distribution that new data are compared with: noisy for a posterior, else the push-forward of the weights.
+    """The distribution that new data are compared with: noisy where there is a likelihood, else that of the outputs.
 
     (A population's spread, and the sigma of a tempered fit, are between trajectories: the push-forward is meant to
     have them already.) A population with measurement noise has it on top.
     """
     outputs = for_new_units(problem, np.asarray(prediction.outputs, float))
-    if not isinstance(problem.target, Posterior) and measurement_noise(problem) is None:
+    if not isinstance(problem.target, Posterior | Hierarchical) and measurement_noise(problem) is None:
         return outputs
     return with_noise(problem, prediction._replace(outputs=outputs), rule, rng=rng)
 

@@ -3,6 +3,7 @@
 - `Posterior`: one true w. Summed log-likelihood, temperature 1: epistemic, contracts with data.
 - `Tempered`: the same with an explicit temperature (the paper averages over trajectories and times).
 - `Population`: every unit has its own w; q(w) is to have the data's distribution: aleatory, does not contract.
+- `Hierarchical`: every unit has its own w; the distribution of w has the largest marginal likelihood.
 
 The first two are a bound, `-ELBO = KL - E[log-likelihood / temperature + log prior - log reference]`. The third is a
 distance between distributions plus `kl_weight` times the KL. Its scale is arbitrary, so the KL weight is a choice:
@@ -79,7 +80,17 @@ class Population(eqx.Module):
             raise ValueError(f"kl_weight must not be negative; got {self.kl_weight}; 1e-4 is the default")
 
 
-Target = Posterior | Tempered | Population
+class Hierarchical(eqx.Module):
+    """Every unit has its own weights, whose distribution maximises the marginal likelihood of all units' readings.
+
+    Unlike a population it needs no replicates, tells noise from differences between units, and serves a unit whose
+    first readings are known (`inference.hierarchical`).
+    """
+
+    name: ClassVar[str] = "hierarchical"
+
+
+Target = Posterior | Tempered | Population | Hierarchical
 
 
 def warn_of_mismatched_scales(target: Posterior | Tempered, num_observed: int) -> None:

@@ -10,6 +10,7 @@ from langenode.posteriors.density import Density, Sampled
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
+from langenode.posteriors.new_units import NewUnits
 from langenode.posteriors.particles import Trust
 from langenode.posteriors.point import Point, point
 from langenode.posteriors.standard import Standard
@@ -23,6 +24,7 @@ __all__ = [
     "Empirical",
     "Gaussian",
     "Langevin",
+    "NewUnits",
     "Point",
     "Reference",
     "Sampled",

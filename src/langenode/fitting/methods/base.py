@@ -66,7 +66,7 @@ class Trained(Method):
     """
 
     make: Callable[[Ingredients, Any], "AbstractVariational"]
-    targets: tuple[TargetName, ...] = ("population", "posterior", "tempered")
+    targets: tuple[TargetName, ...] = ("population", "posterior", "tempered", "hierarchical")
     options: type[TrainedOptions] = TrainedOptions
     reference: ReferenceKind = "local"
     diffusion: Callable[[Any, int], Any] = lambda options, num_updates: None

@@ -39,7 +39,7 @@ def make(ingredients: Ingredients, options: Options) -> Any:
 METHOD = Trained(
     name="bottleneck",
     summary="Learned Langevin sampler of few latent variables, which a trained network decodes into the weights.",
-    targets=("population",),
+    targets=("population", "hierarchical"),
     remedy="a bottleneck's weights have no density; change the target, or use method 'langevin'",
     options=Options,
     make=make,

@@ -16,7 +16,7 @@ from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.marginal import Points, Weighted, make_points, weighted_points, white_points
 from langenode.inference.hierarchical.modes import best_mode
 from langenode.inference.hierarchical.units import Units
-from langenode.posteriors.particles import systematic_resample
+from langenode.posteriors.particles import systematic
 
 # Effects of about this many trajectories are worked on together.
 MOST_TRAJECTORIES = 20_000
@@ -75,7 +75,7 @@ def condition(
         part = jax.tree.map(lambda leaf, rows=rows: leaf[rows], units)
         keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.asarray(rows))
         result = _condition(families, part, Points(points.base, points.shift[rows]), num_samples, keys)
-        found.append(jax.tree.map(lambda leaf, n=min(chunk, units.num - begin): np.asarray(leaf)[:n], result))
+        found.append([np.asarray(leaf)[: units.num - begin] for leaf in result])
     xi, member, log_weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
     shifted = np.exp(log_weights - log_weights.max(1, keepdims=True))
     ess = shifted.sum(1) ** 2 / (shifted**2).sum(1) / shifted.shape[1]
@@ -100,7 +100,7 @@ def _condition(
     def of_unit(unit: Units, shift: Array, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         xi, log_weights = jax.vmap(lambda one: of_family(one, unit, shift))(arrays)
         num, each = log_weights.shape
-        chosen = systematic_resample(log_weights.ravel(), num_samples, key=key)
+        chosen = systematic(log_weights.ravel(), num_samples, key=key)
         # In random order, so that any part of the draws is a sample of all.
         chosen = jax.random.permutation(jax.random.fold_in(key, 1), chosen)
         return xi.reshape(num * each, -1)[chosen], chosen // each, log_weights.ravel()

@@ -1,6 +1,7 @@
 """The maximum of the marginal likelihood: L-BFGS on a deterministic objective.
 
-The objective is Laplace's approximation first, then importance sampling with fixed points. With many units, Adam on random units with fresh points takes the place of the second.
+The objective is Laplace's approximation first, then importance sampling with fixed points. With many units, Adam on
+random units with fresh points takes the place of the second.
 """
 
 import time

@@ -48,7 +48,13 @@ def with_flat(family: Family, flat: np.ndarray) -> Family:
 
 
 def observed_information(
-    family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior, *, at_zero: np.ndarray | None = None
+    family: Family,
+    units: Units,
+    modes: np.ndarray,
+    points: Points,
+    prior: LogPrior,
+    *,
+    at_zero: np.ndarray | None = None,
 ) -> Information:
     """The curvature of minus the log posterior at the estimate, by central differences of its gradient.
 
@@ -59,9 +65,7 @@ def observed_information(
     flat = np.asarray(flat, float)
 
     def gradient(vector: np.ndarray) -> np.ndarray:
-        found = objective(
-            unravel(jnp.asarray(vector)), static, units, jnp.asarray(modes), points, prior, "importance"
-        )
+        found = objective(unravel(jnp.asarray(vector)), static, units, jnp.asarray(modes), points, prior, "importance")
         return np.asarray(ravel_pytree(found[1])[0], float)
 
     steps = DIFFERENCE * np.maximum(1.0, np.abs(flat))

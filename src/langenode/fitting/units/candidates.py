@@ -1,0 +1,80 @@
+"""Candidates of a hierarchical fit, judged by the log density of held-out units: how many latent inputs units have."""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from langenode.config import Config
+from langenode.data import Dataset, Scaling
+from langenode.experiments.base import Experiment
+from langenode.fitting.units import solving
+from langenode.inference.point_fit import fit_mle
+from langenode.models import LatentODE, UnitModel
+from langenode.posteriors import cast
+
+# A candidate with more effects must raise the log density of a held-out reading by this much to be kept.
+WORTHWHILE_GAIN = 0.01
+# The largest number that a file stores for a candidate that is no use at all.
+MOST_ERROR = 1e9
+
+
+class Judged(NamedTuple):
+    """Candidates by name with their models, and `exp(-log score)`: the less the better; a ratio is a gain in nats."""
+
+    models: dict[str, Any]
+    errors: dict[str, float]
+
+
+def log_score_of(error: float) -> float:
+    """The log density of a held-out reading behind a stored error."""
+    return -math.log(error)
+
+
+def starting_point(experiment: Experiment, config: Config, untrained: Any, train: Dataset) -> Any:
+    """One model for all units: at least squares where it is generic; a user's equations stay where they are.
+
+    Latent inputs are zero meanwhile: they have no meaning before units differ. The noise is that of the residuals.
+    """
+    del experiment
+    if isinstance(untrained, UnitModel):
+        return fit_mle(untrained, train, num_adam=0, num_lbfgs=0).model
+    options = config.mle
+    model = untrained
+    if isinstance(model, LatentODE):
+        model = eqx.tree_at(lambda m: m.unit, model, jnp.zeros(model.unit.shape, int))
+    found = fit_mle(
+        model,
+        train,
+        num_adam=options.num_adam,
+        num_lbfgs=options.num_lbfgs,
+        learning_rate=options.learning_rate,
+        penalty=options.penalty,
+    ).model
+    if isinstance(model, LatentODE):
+        found = eqx.tree_at(lambda m: m.unit, found, jnp.zeros_like(untrained.unit))
+    return found
+
+
+def judge_candidates(
+    candidates: dict[str, Config], start: Any, train: Dataset, held_out: Dataset | None, scaling: Scaling
+) -> Judged:
+    """Fit candidates in turn, the plainest first, until two in a row bring nothing; the data are scaled."""
+    models: dict[str, Any] = {}
+    errors: dict[str, float] = {}
+    useless = 0
+    for name, config in candidates.items():
+        family = solving.fit_candidate(config, start, train, scaling)
+        middle = family.effects.from_noise(jnp.zeros(family.effects.num_noise))
+        model = family.partition.combine(family.model, middle)
+        models[name] = cast(model, jnp.dtype(config.precision))
+        judged = train if held_out is None else held_out
+        score = solving.log_score(config, family, judged, scaling)
+        best = min(errors.values(), default=MOST_ERROR)
+        errors[name] = min(math.exp(-score), MOST_ERROR) if np.isfinite(score) else MOST_ERROR
+        useless = 0 if errors[name] < math.exp(-WORTHWHILE_GAIN) * best else useless + 1
+        if useless == 2:
+            break
+    return Judged(models, errors)

@@ -1,0 +1,90 @@
+"""What users of mixed-effects models expect to see: parameters with errors, shrinkage, importance weights."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langenode.inference.hierarchical import uncertainty
+from langenode.inference.hierarchical.conditional import condition, stacked
+from langenode.inference.hierarchical.family import Family
+from langenode.inference.hierarchical.uncertainty import Information
+from langenode.inference.hierarchical.units import Units
+from langenode.models import UnitModel
+from langenode.models.effects import Effect
+
+
+def reported(family: Family) -> dict[str, Any]:
+    """Parameters by name, as arrays that can be differentiated: typical values, spreads, correlations, noise."""
+    model, gaussian = family.model, family.effects
+    assert isinstance(model, UnitModel)
+    mean = gaussian.reference.mean + gaussian.reference.scale * gaussian.shift  # pyright: ignore[reportAttributeAccessIssue]
+    root = gaussian.reference.scale[:, None] * gaussian.covariance_root()  # pyright: ignore[reportAttributeAccessIssue]
+    covariance = root @ root.T
+    spread = jnp.sqrt(jnp.diag(covariance))
+    found: dict[str, Any] = {}
+    for place, (name, effect) in enumerate(model.effects.random):
+        found[name] = effect.to_parameter(mean[place])
+        found[f"sd({_scaled_name(name, effect)})"] = spread[place]
+    for place, (name, effect) in enumerate(model.effects.fixed):
+        found[name] = effect.to_parameter(model.effects.shared[place])
+    if getattr(gaussian, "lower", None) is not None:
+        names = [name for name, _ in model.effects.random]
+        for row in range(len(names)):
+            for column in range(row):
+                found[f"corr({names[column]}, {names[row]})"] = covariance[row, column] / (spread[row] * spread[column])
+    noise = jnp.exp(model.log_noise)
+    rows = (
+        [("additive noise", noise)] if noise.ndim == 1 else [("additive noise", noise[0]), ("relative noise", noise[1])]
+    )
+    for label, values in rows:
+        for number, value in enumerate(values):
+            found[label if len(values) == 1 else f"{label} {number + 1}"] = value
+    return found
+
+
+def _scaled_name(name: str, effect: Effect) -> str:
+    return name if effect.scale == "linear" else f"{effect.scale} {name}"
+
+
+def parameter_table(family: Family, information: Information) -> list[dict[str, Any]]:
+    """Estimate, standard error and relative standard error of every parameter, by the delta method."""
+
+    def values(flat: Any) -> Any:
+        return jnp.stack(list(reported(uncertainty.with_flat(family, flat)).values()))
+
+    flat = jnp.asarray(information.flat)
+    names, estimates = list(reported(family)), np.asarray(values(flat))
+    jacobian = np.asarray(jax.jacfwd(values)(flat))
+    errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", jacobian, information.covariance, jacobian), 0.0))
+    table = []
+    for name, estimate, error in zip(names, estimates, errors, strict=True):
+        known = bool(error > 0.0)
+        relative = float(error / abs(estimate)) if known and estimate else None
+        table.append(
+            {"name": name, "estimate": float(estimate), "se": float(error) if known else None, "rse": relative}
+        )
+    return table
+
+
+def unit_diagnostics(family: Family, units: Units, *, num_points: int, seed: int) -> dict[str, Any]:
+    """Relative effective sample sizes and k-hats of the units' importance weights, and the shrinkage of each effect.
+
+    Shrinkage is one minus the standard deviation of the units' mean effects, which is one in the distribution.
+    """
+    with_data = np.flatnonzero(np.asarray(units.weight > 0))
+    some = jax.tree.map(lambda leaf: leaf[with_data], units)
+    key = jax.random.key(seed)
+    found = condition(stacked([family]), some, 256, num_points=num_points, seed=seed, key=key)
+    means = found.xi.mean(1)
+    shrinkage = 1.0 - means.std(0, ddof=1 if len(means) > 1 else 0)
+    pooled = found.xi.reshape(-1, found.xi.shape[-1])
+    return {
+        "ess": {"min": float(found.relative_ess.min()), "median": float(np.median(found.relative_ess))},
+        "k_hat": {"max": float(np.nanmax(found.k_hat)), "median": float(np.nanmedian(found.k_hat))},
+        "shrinkage": [float(value) for value in shrinkage],
+        # Pooled over units, draws of the effects must be N(0, 1) if the distribution is right.
+        "effects_mean": [float(value) for value in pooled.mean(0)],
+        "effects_std": [float(value) for value in pooled.std(0)],
+    }
