@@ -139,7 +139,7 @@ def divide(config: Any, data: Dataset, fold: Int[np.ndarray, " traj"]) -> tuple[
         scaled = build.prepare(config, data.select(fold != number), test)
         assert scaled.validation is not None
         folds.append(FoldData(scaled.train, scaled.validation, scaled.scaling, test))
-    if config.target != "posterior" or config.noise.kind != "inferred":
+    if config.target not in ("posterior", "hierarchical") or config.noise.kind != "inferred":
         return folds, whole
     lengths = {whole.train.num_times, *(size.num_times for part in folds for size in (part.train, part.held_out))}
     more, times = int(len(lengths) > 1), max(lengths)  # longer data need one more trajectory

@@ -27,8 +27,12 @@ from langenode.posteriors.base import log_normal
 
 # Standard deviation between units, of weights whose spread nobody gave, where a fit starts.
 FIRST_SPREAD = 0.3
-# The prior of the noise of standardised outputs, and of spreads: their logarithms are normal about these.
-TYPICAL_NOISE, TYPICAL_SPREAD = 0.1, 0.3
+# The prior of the noise of standardised outputs: its logarithm is normal about this.
+TYPICAL_NOISE = 0.1
+# The level of observed rates that is typical of a network's.
+RATE_LEVEL = 0.9
+# The standard deviation of weights of covariates beside those of other inputs.
+COVARIATE_SCALE = 0.3
 
 
 @contextmanager
@@ -39,19 +43,22 @@ def in_64_bits() -> Iterator[None]:
 
 
 class CommonPrior(LogPrior):
-    """N(0, 1) for the weights of networks, and log-normal noise and spreads, where the data have been standardised.
+    """Normal weights of networks, and log-normal noise and spreads, where the data have been standardised.
 
-    Without it a network with more weights than units has data would be fitted to their noise. The equations of a
+    Without it a network with more weights than units have readings would be fitted to their noise. The standard
+    deviation of a weight is one, that of the last layer of rates is the typical rate of the data. The equations of a
     user's own have no prior but for networks in them.
     """
 
     networks: tuple[int, ...] = eqx.field(static=True)  # positions of the leaves in the model
+    scales: tuple[Array, ...]  # of their weights; shapes broadcast
     has_scales: bool = eqx.field(static=True)
 
     def __call__(self, family: Family) -> Float[Array, ""]:
         """The log density up to a constant."""
         leaves = jax.tree.leaves(family.model)
-        value = sum((-0.5 * jnp.sum(leaves[place] ** 2) for place in self.networks), jnp.zeros(()))
+        standard = [leaves[place] / scale for place, scale in zip(self.networks, self.scales, strict=True)]
+        value = sum((-0.5 * jnp.sum(leaf**2) for leaf in standard), jnp.zeros(()))
         if not self.has_scales:
             return value
         value = value + jnp.sum(log_normal(family.model.log_noise, np.log(TYPICAL_NOISE), 1.0))
@@ -59,13 +66,59 @@ class CommonPrior(LogPrior):
         return value if spreads is None else value + jnp.sum(log_normal(spreads, 0.0, 1.0))
 
 
-def make_prior(config: Config, family: Family) -> CommonPrior:
-    """What is preferred of a model's common numbers."""
-    own = set(family.partition.positions)
-    places = set(network_positions(family.model))
-    if isinstance(family.model, LatentODE):
-        places |= set(Partition.of(family.model, lambda m: m.start).positions)
-    return CommonPrior(tuple(sorted(places - own)), config.scaling == "standardise")
+def make_prior(config: Config, family: Family, train: Dataset) -> CommonPrior:
+    """What is preferred of a model's common numbers; `train` is scaled."""
+    model, own = family.model, set(family.partition.positions)
+    places, of_rates = set(network_positions(model)), {}
+    if isinstance(model, LatentODE):
+        places |= set(Partition.of(model, lambda m: m.start).positions)
+        of_rates = _rate_scales(model, train)
+    chosen = tuple(sorted(places - own))
+    scales = tuple(jnp.asarray(of_rates.get(place, 1.0)) for place in chosen)
+    return CommonPrior(chosen, scales, config.scaling == "standardise")
+
+
+def _rate_scales(model: LatentODE, train: Dataset) -> dict[int, np.ndarray]:
+    """Standard deviations of the weights of the first and the last layer of rates, by position.
+
+    The rates of the prior are as fast as those of the data. Inputs that are constant in time are covariates of units:
+    they have as many values as there are units, so that their weights are kept small.
+    """
+    layers = model.dynamics.layers
+    place = {
+        (number, name): Partition.of(
+            model, lambda m, k=number, name=name: getattr(m.dynamics.layers[k], name)
+        ).positions[0]
+        for number in (0, -1)
+        for name in ("weight", "bias")
+    }
+    num_states, width = layers[-1].weight.shape
+    rates = np.maximum(1.0, typical_rates(train, num_states) / np.sqrt(width))
+    columns = np.ones(layers[0].weight.shape[1])
+    columns[num_states : num_states + train.num_inputs] = np.where(is_covariate(train), COVARIATE_SCALE, 1.0)
+    last = np.concatenate([np.ones(width - len(columns)), columns])
+    found = {place[-1, "weight"]: rates[:, None] * last, place[-1, "bias"]: rates}
+    if len(layers) > 1:
+        found[place[0, "weight"]] = np.broadcast_to(columns, layers[0].weight.shape)
+    return found
+
+
+def is_covariate(data: Dataset) -> np.ndarray:
+    """Which inputs are constant in every trajectory."""
+    return np.all(data.inputs == data.inputs[:, :1], axis=(0, 1))
+
+
+def typical_rates(data: Dataset, num_states: int) -> Float[np.ndarray, " state"]:
+    """How fast the outputs change between readings, at the 90 % level and at least 1; hidden states as the fastest."""
+    found = np.ones(data.num_outputs)
+    for column in range(data.num_outputs):
+        slopes = [
+            np.abs(np.diff(values[seen]) / np.diff(times[seen]))
+            for values, times, seen in zip(data.outputs[..., column], data.times, data.mask[..., column], strict=True)
+        ]
+        slopes = np.concatenate(slopes) if slopes else np.ones(1)
+        found[column] = max(1.0, float(np.quantile(slopes, RATE_LEVEL)) if slopes.size else 1.0)
+    return np.concatenate([found, np.full(num_states - len(found), found.max())])
 
 
 def own_partition(config: Config, model: Any, where: Where | None) -> Partition:

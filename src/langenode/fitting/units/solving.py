@@ -70,7 +70,7 @@ def fit_candidate(config: Config, model: Any, train: Dataset, scaling: Scaling, 
     with in_64_bits():
         family = families.make_family(config, with_first_noise(cast(model, jnp.float64)), scaling, where)
         units = families.as_units(config, train, scaling)
-        prior = families.make_prior(config, family)
+        prior = families.make_prior(config, family, train)
         modes = estimating.start_modes(family, units)
         points = make_points(config.hierarchical.num_points, modes.shape[1], units.num, seed=config.seed)
         most = config.hierarchical.num_laplace
@@ -107,7 +107,7 @@ def solve_units(
         units = families.as_units(config, train, scaling)
         if family is None:
             family = families.make_family(config, start, scaling, where)
-        prior = families.make_prior(config, family)
+        prior = families.make_prior(config, family, train)
         found = estimating.estimate(
             family, units, prior=prior, settings=settings_of(config), seed=config.seed, on_step=on_step
         )

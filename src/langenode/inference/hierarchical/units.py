@@ -62,5 +62,5 @@ def by_unit(
         mask=jnp.asarray(mask),
         below=jnp.asarray(below),
         initial=None if data.initial is None else as_array(data.initial[rows]),
-        weight=as_array((np.arange(num) < data.num_units).astype(float)),
+        weight=as_array(mask.any((1, 2, 3)).astype(float)),
     )
