@@ -87,7 +87,8 @@ def held_out_bands(results: Results) -> Drawing:
     figure = plots.prediction_bands(panels, time_label=label("time", test.units), output_labels=_labels(test))
     caption = (
         "The best, median and worst held-out trajectories by their continuous ranked probability score, as new units "
-        "of which at most the start is known. Dark: 90 % band of the model. Light: 90 % band of new readings. Dots: data."
+        "of which at most the start is known. Dark: 90 % band of the model. Light: 90 % band of new readings. Dots: "
+        "data."
     )
     numbers = [(f"CRPS / std, {title}", f"{scores[i]:.3g}") for title, i in zip(titles, chosen, strict=True)]
     alt = f"Predicted bands over time with held-out readings, for {', '.join(titles)}."
@@ -115,9 +116,9 @@ def _predictive_check(views: UnitViews) -> Drawing:
         panels.append(plots.CheckPanel(name, times, readings, *found))
     figure = plots.predictive_check(panels, time_label=label("time", data.units))
     caption = (
-        "Lines: 5, 50 and 95 % of the training readings in intervals of time. Shaded: the same percentiles of data sets "
-        f"simulated from the fitted distribution (90 % of {len(views.simulated)} sets). A line outside its shade is "
-        "something that the fitted distribution does not reproduce."
+        "Lines: 5, 50 and 95 % of the training readings in intervals of time. Shaded: the same percentiles of data "
+        f"sets simulated from the fitted distribution (90 % of {len(views.simulated)} sets). A line outside its shade "
+        "is something that the fitted distribution does not reproduce."
     )
     if is_corrected:
         caption += " Inputs differ between units: values are corrected by the typical unit's prediction."

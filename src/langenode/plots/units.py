@@ -149,7 +149,8 @@ def effect_panels(effects: np.ndarray, names: Sequence[str], shrinkage: Sequence
             if i == num - 1:
                 axis.set_xlabel(short(names[k], 16), fontsize=8)
         axes[i, 0].set_ylabel("density" if i == 0 else short(names[i], 16), fontsize=8)
-    axes[0, 0].legend(frameon=False, fontsize=7)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return figure
 
 

@@ -72,8 +72,8 @@ def predict_units(
     "all" for every reading, "none", or a mask of readings, (traj, time, out).
     """
     arranged = arrange(config, data, rule, given)
-    stack = stack_of(problem)
     with in_64_bits():
+        stack = stack_of(problem)
         found = condition(stack, arranged.units, num_samples, num_points=NUM_POINTS, seed=config.seed, key=key)
         outputs, noise = respond(stack, arranged, found.xi, found.member)
     noisy = outputs + noise * rng.standard_normal(outputs.shape)

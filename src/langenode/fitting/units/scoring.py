@@ -108,13 +108,11 @@ def _pooled(parts: Sequence[Scored]) -> dict[str, Any]:
     crps = np.concatenate([part.crps for part in parts])
     inside = np.concatenate([part.inside for part in parts], axis=1)
     num = sum(part.num_readings for part in parts)
-    is_known = len(crps) > 0
+    is_known, by_level = len(crps) > 0, zip(LEVELS, inside, strict=True)
     return {
         "crps": float(crps.mean()) if is_known else None,
         "log_score": sum(part.log_density for part in parts) / num if num else None,
-        "coverage": {
-            str(level): float(row.mean()) if is_known else None for level, row in zip(LEVELS, inside, strict=True)
-        },
+        "coverage": {str(level): float(row.mean()) if is_known else None for level, row in by_level},
         "num_readings": num,
         "num_units": sum(part.num_units for part in parts),
     }

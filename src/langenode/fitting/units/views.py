@@ -24,6 +24,8 @@ MOST_UNITS, NUM_DRAWS = 200, 256
 NUM_SIMULATED = 1000
 # Points of a curve in a panel.
 NUM_FINE = 100
+# Noises per draw of a unit's effects: its band would be ragged with few.
+NUM_NOISES = 4
 
 
 def unit_views(problem: Problem, config: Config, train: Dataset, rule: Rule) -> UnitViews:
@@ -81,7 +83,8 @@ def own_fits(family: Family, config: Config, data: Dataset, draws: np.ndarray, r
     fine = refine(data, duration / NUM_FINE).data if duration > 0.0 else data
     arranged = arrange(config, fine, rule)
     outputs, noise = _respond(family, arranged, draws)
-    noisy = outputs + noise * np.random.default_rng([config.seed, 13]).standard_normal(outputs.shape)
+    rng = np.random.default_rng([config.seed, 13])
+    noisy = np.concatenate([outputs + noise * rng.standard_normal(outputs.shape) for _ in range(NUM_NOISES)])
     ((low, high),) = central_bands(np.asarray(rule.unscaled(noisy), float), (90,))
     own = np.median(rule.unscaled(outputs), axis=0)
     typical = rule.unscaled(_respond(family, arranged, np.zeros_like(draws[:, :1]))[0])[0]
