@@ -45,6 +45,7 @@ class Results(NamedTuple):
     metrics: Mapping[str, Any]
     key: PRNGKeyArray
     folds: np.ndarray | None = None  # of every test trajectory, where each was held out from the fit that predicts it
+    views: Any = None  # of the training units, where units differ: `unit_figures.UnitViews`
 
 
 class Drawing(NamedTuple):

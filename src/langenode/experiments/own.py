@@ -32,6 +32,7 @@ from langenode.experiments import choices
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
 from langenode.experiments.choices import Choice, Plan
+from langenode.experiments.unit_figures import held_out_bands, unit_figures
 from langenode.models import LatentODE, NeuralODE, generic_model, latent_ode, make_solver
 
 NAME = "own"
@@ -341,11 +342,13 @@ def metrics(results: Results) -> dict[str, Any]:
 
 def figures(results: Results) -> dict[str, Drawing]:
     """Draw bands on held-out trajectories, predicted against observed values, calibration, skill, and the training."""
+    is_hierarchical = results.config.target == "hierarchical"
     return {
-        "bands": shared.bands(results),
+        "bands": held_out_bands(results) if is_hierarchical else shared.bands(results),
         "parity": shared.parity(results, results.metrics["rmse_over_std"]),
         "calibration": shared.calibration(results),
         **shared.beside_plain(results),
+        **(unit_figures(results) if is_hierarchical else {}),
     } | shared.training(results)
 
 

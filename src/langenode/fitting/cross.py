@@ -25,6 +25,7 @@ from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.fitting.units.candidates import WORTHWHILE_GAIN, judge_candidates, starting_point
 from langenode.fitting.units.predicting import predict_units
+from langenode.fitting.units.scoring import HeldOut
 from langenode.fitting.units.solving import with_first_noise
 from langenode.inference.calibration import Calibration, Errors, calibrate, calibration_of, prediction_errors
 from langenode.inference.point_fit import replicates_mean, rms_error
@@ -280,3 +281,12 @@ def _predict_fold(crossed: Crossed, number: int, num: int) -> tuple[np.ndarray, 
     prediction = Prediction(rule.unscaled(values), scaled.weights)
     rng = np.random.default_rng([config.seed, number])
     return prediction.outputs, observable(problem, prediction, rule, rng=rng)
+
+
+def units_held_out(crossed: Crossed) -> list[HeldOut]:
+    """The fit of every fold with the units that it did not see."""
+    parts = []
+    for fold, fit, factor in zip(crossed.folds, crossed.fits, crossed.factors, strict=True):
+        rule = build.prediction_rule(fit.config, fold.scaling, factor)
+        parts.append(HeldOut(fit.problem, fit.config, rule, fold.test))
+    return parts

@@ -1,7 +1,7 @@
 """The numbers of metrics.json: distances, scores, bands, diagnostics and the verdict. Nothing here reads a file."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,8 @@ from langenode.experiments.base import Experiment, Results, Splits
 from langenode.fitting import build, methods, perfect, skill
 from langenode.fitting.build import Streams
 from langenode.fitting.progress import QUIET, Reporter
+from langenode.fitting.units import scoring, views
+from langenode.fitting.units.scoring import HeldOut
 from langenode.inference.density import whiten
 from langenode.inference.predictions import Prediction, observable, predict, with_noise
 from langenode.inference.problem import Problem
@@ -22,8 +24,11 @@ from langenode.inference.quadrature import QuadratureError, integrate
 from langenode.models import num_parameters
 from langenode.posteriors import cast
 from langenode.scores import floors, metrics, thresholds, verdict
+from langenode.scores.npde import npde_summary
 
 MOST_CORRELATED = 16
+# Diagnostics of a fit that are sections of their own; the others are of its samples.
+SECTIONS = ("mle", "calibration", "cross_validation", "hierarchical")
 # Distances of all pairs of trajectories, twenty times over: with a thousand members they cost more than they tell.
 LARGEST_ENERGY = 256
 
@@ -34,19 +39,26 @@ def evaluate(
     training: Mapping[str, Any],
     diagnostics: Mapping[str, Any],
     *,
+    held_out_units: Sequence[HeldOut] | None = None,
     reporter: Reporter = QUIET,
 ) -> Results:
-    """The results with their metrics, the verdict last; `training` and `diagnostics` are those of the fit."""
+    """The results with their metrics, the verdict last; `training` and `diagnostics` are those of the fit.
+
+    Where units differ, `held_out_units` are the fits of folds with what each did not see.
+    """
     with reporter.task("scores") as task:
         found = common_metrics(results, Streams.of(results.config.seed), on_step=task.at)
     if training:
         found["training"] = training_state(results.history, training)
-    apart = {key: value for key, value in diagnostics.items() if key in ("mle", "calibration", "cross_validation")}
+    apart = {key: value for key, value in diagnostics.items() if key in SECTIONS}
     if of_samples := {key: value for key, value in diagnostics.items() if key not in apart}:
         found["posterior"] = of_samples
     if results.folds is None:  # scores are on other data than those that were held out in folds
         apart.pop("cross_validation", None)
     found |= apart
+    if results.config.target == "hierarchical":
+        with reporter.task("units") as task:
+            results = _with_units(results, found, held_out_units, task.at)
     if experiment.has_exact_posterior(results.config) and results.splits.train.num_trajectories:
         with reporter.task("exact posterior"):
             found |= _exact_posterior(results)
@@ -58,6 +70,22 @@ def evaluate(
         found |= experiment.metrics(results)
     found["verdict"] = verdict.judge(found)
     return results
+
+
+def _with_units(
+    results: Results, found: dict[str, Any], held_out: Sequence[HeldOut] | None, on_step: OnStep
+) -> Results:
+    """Add scores of held-out units and errors of training units to the metrics; the results with what figures show."""
+    train, test = results.splits.train, results.splits.test
+    if held_out is None:
+        held_out = [HeldOut(results.problem, results.config, results.rule, test)]
+    found |= scoring.score_units(held_out, on_step=on_step)
+    if not train.num_trajectories:
+        return results
+    shown = views.unit_views(results.problem, results.config, train, results.rule)
+    errors = shown.npde[np.isfinite(shown.npde)]
+    found["hierarchical"] = {**found.get("hierarchical", {}), "npde": npde_summary(errors)}
+    return results._replace(views=shown)
 
 
 def _held_out(results: Results) -> list[skill.Fold]:
@@ -233,7 +261,7 @@ def _held_out_scores(results: Results) -> dict[str, Any]:
 
 def _with_noise(results: Results) -> np.ndarray:
     """Predictions of new readings; a tempered fit's observable has no noise in it, so it is added here."""
-    if results.config.target == "posterior":
+    if results.config.target in ("posterior", "hierarchical"):
         return results.observable
     prediction = Prediction(results.predictions, jnp.asarray(results.prediction_weights))
     return with_noise(results.problem, prediction, results.rule, rng=np.random.default_rng(results.config.seed))

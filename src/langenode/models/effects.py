@@ -51,27 +51,29 @@ class Effect(NamedTuple):
 
 def Normal(typical: float, spread: float, *, occasion: float | None = None) -> Effect:  # noqa: N802
     """A parameter that is normal between units."""
-    return _checked(Effect(float(typical), spread, "linear", occasion=occasion))
+    return _checked(Effect(typical, spread, "linear", occasion=occasion))
 
 
 def LogNormal(typical: float, spread: float, *, occasion: float | None = None) -> Effect:  # noqa: N802
     """A positive parameter whose logarithm is normal between units; `spread` is that of the logarithm."""
-    return _checked(Effect(float(typical), spread, "log", occasion=occasion))
+    return _checked(Effect(typical, spread, "log", occasion=occasion))
 
 
 def LogitNormal(  # noqa: N802
     typical: float, spread: float, *, low: float = 0.0, high: float = 1.0, occasion: float | None = None
 ) -> Effect:
     """A parameter between two bounds; `spread` is that of the logit of its place between them."""
-    return _checked(Effect(float(typical), spread, "logit", float(low), float(high), occasion))
+    return _checked(Effect(typical, spread, "logit", low, high, occasion))
 
 
 def Fixed(typical: float, *, is_positive: bool = False) -> Effect:  # noqa: N802
     """A parameter that all units share; it is estimated, too."""
-    return _checked(Effect(float(typical), None, "log" if is_positive else "linear"))
+    return _checked(Effect(typical, None, "log" if is_positive else "linear"))
 
 
 def _checked(effect: Effect) -> Effect:
+    # Plain numbers: an effect is a static part of a model, where NumPy's own scalars do not belong.
+    effect = Effect(*(part if part is None or isinstance(part, str) else float(part) for part in effect))
     for name in ("spread", "occasion"):
         value = getattr(effect, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):

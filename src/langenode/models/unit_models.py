@@ -29,7 +29,8 @@ class UnitModel(eqx.Module):
     - `rate`: `(state, inputs, p) -> d state / dt`, with `start`: `(inputs, p) -> state` at the first time, and
       `observe`: `(state, inputs, p) -> outputs`, by default the state itself.
     - `doses`: `{input: state}`, both by number. The input is a total that has been given so far; what it grows by goes
-      into that state at once, also at the first time. `infusions`: the same for an input that is a rate.
+      into that state at the time from which it is given, before the state is read there; also at the first time.
+      `infusions`: the same for an input that is a rate.
     - `noise`: "additive", or "combined" with a part in proportion to the level.
 
     Functions may be Equinox modules with networks, whose weights all units share.
@@ -119,11 +120,11 @@ class UnitModel(eqx.Module):
 def with_jumps(
     solver: Any, rate: Callable[..., Array], jump: Callable[..., Array], first: Array, times: Array, inputs: Array
 ) -> Float[Array, "time state"]:
-    """States with what inputs grow by added at the beginning of each interval: the integrator stops at doses."""
+    """States with what inputs grow by added at the end of each interval: the first time at which it has been given."""
 
     def interval(state: Array, ends: Any) -> tuple[Array, Array]:
         span, path = ends
-        state = solver(rate, jump(state, path[1] - path[0]), span, path)[-1]
+        state = jump(solver(rate, state, span, path)[-1], path[1] - path[0])
         return state, state
 
     spans, paths = jnp.stack([times[:-1], times[1:]], 1), jnp.stack([inputs[:-1], inputs[1:]], 1)

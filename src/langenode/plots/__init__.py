@@ -33,10 +33,24 @@ from langenode.plots.material import (
 )
 from langenode.plots.methods import accuracy_against_time, method_bands
 from langenode.plots.skill import beside_plain
+from langenode.plots.units import (
+    CheckPanel,
+    IndividualPanel,
+    ObservedPanel,
+    effect_panels,
+    error_panels,
+    individual_fits,
+    intervals,
+    observed_predicted,
+    predictive_check,
+)
 
 __all__ = [
     "AnalyticLaw",
     "BandPanel",
+    "CheckPanel",
+    "IndividualPanel",
+    "ObservedPanel",
     "ParityPanel",
     "SpreadPanel",
     "SpreadPath",
@@ -46,13 +60,19 @@ __all__ = [
     "density_panels",
     "dependence",
     "distance_curves",
+    "effect_panels",
     "end_density",
+    "error_panels",
     "group_dependence",
+    "individual_fits",
+    "intervals",
     "loss_history",
     "method_bands",
     "new_figure",
+    "observed_predicted",
     "parity",
     "prediction_bands",
+    "predictive_check",
     "sphere_cubes",
     "spread_parity",
     "spread_paths",

@@ -280,9 +280,9 @@ def prediction_bands(panels: Sequence[BandPanel], *, time_label: str, output_lab
             seen = [member for member in panel.data[:20, :, k] if np.isfinite(member).any()]
             for number, member in enumerate(seen):
                 axis.plot(panel.times, member, ".", color=DATA, ms=4, label="data" if number == 0 else None)
-        axes[k, 0].set_ylabel(_short(label))
+        axes[k, 0].set_ylabel(short(label))
     for axis, panel in zip(axes[0], panels, strict=True):
-        axis.set_title(_short(panel.title), fontsize=10)
+        axis.set_title(short(panel.title), fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel(time_label)
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -295,7 +295,7 @@ def _band(axis: Any, times: np.ndarray, samples: np.ndarray, alpha: float, label
     axis.fill_between(times, low, high, color=OURS, alpha=alpha, lw=0, label=label)
 
 
-def _short(text: str, longest: int = 40) -> str:
+def short(text: str, longest: int = 40) -> str:
     """Shorten and escape a user's name: Matplotlib reads a dollar sign as the start of a formula."""
     text = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return text.replace("$", r"\$")
@@ -324,7 +324,7 @@ def parity(panels: Sequence[ParityPanel], *, most: int = 2000) -> Any:
         axis.errorbar(panel.observed[pick], panel.median[pick], yerr=bars, label="median and 90 % band", **options)
         ends = [panel.observed.min(), panel.observed.max()] if len(panel.observed) else [0.0, 1.0]
         axis.plot(ends, ends, color=DATA, lw=0.8, ls="--", label="equal")
-        axis.set(xlabel=f"observed {_short(panel.label)}", ylabel="predicted")
+        axis.set(xlabel=f"observed {short(panel.label)}", ylabel="predicted")
     axes[0, 0].legend(frameon=False, fontsize=8)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
@@ -360,15 +360,15 @@ def sweep_lines(
         x, y = places[order], found[order]
         levels = [np.nanquantile(row, [0.0, 0.5, 1.0]) if np.isfinite(row).any() else np.full(3, np.nan) for row in y]
         low, middle, high = np.transpose(levels)
-        axis.plot(x, middle, color=colour, marker=marker, ms=5, lw=1.6, label=_short(label))
+        axis.plot(x, middle, color=colour, marker=marker, ms=5, lw=1.6, label=short(label))
         if found.shape[1] > 1:
             axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
             axis.plot(np.repeat(x, y.shape[1]), y.ravel(), ls="", marker=marker, ms=3, color=colour, alpha=0.6)
     if any(found.shape[1] > 1 for found in lines.values()):
         axis.set_title("lines: medians over seeds; bands: minimum to maximum", fontsize=9)
-    axis.set(xlabel=_short(xlabel), ylabel=_short(ylabel, 60))
+    axis.set(xlabel=short(xlabel), ylabel=short(ylabel, 60))
     if legend:
-        axis.legend(title=_short(legend), frameon=False, fontsize=8, title_fontsize=8)
+        axis.legend(title=short(legend), frameon=False, fontsize=8, title_fontsize=8)
     return figure
 
 
@@ -376,7 +376,7 @@ def _places(axis: Any, values: Sequence[Any]) -> np.ndarray:
     """Return the positions of values on the x axis; set its scale (logarithmic beyond an 8-fold range) and ticks."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         names = [value if isinstance(value, str) else str(value) for value in values]
-        axis.set_xticks(range(len(names)), [_short(name, 16) for name in names])
+        axis.set_xticks(range(len(names)), [short(name, 16) for name in names])
         return np.arange(len(names), dtype=float)
     places = np.asarray(values, float)
     if places.min() > 0 and places.max() > 8 * places.min():

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from langenode.reports.pages import as_cell, as_mapping, as_text, figures_of, level_of, render, words_of_pages
+from langenode.reports.units_section import units_section
 from langenode.storage.folder import RunFolder, read_config, read_metrics, read_provenance, write_text
 
 FROM_PYTHON = {
@@ -71,6 +72,7 @@ def render_content(content: Content) -> str:
         data=_data(metrics, words),
         choices=_choices(metrics),
         verdict=_verdict(metrics.get("verdict"), words),
+        units=units_section(metrics),
         skill=_skill(as_mapping(metrics.get("skill")), words),
         figures=content.figures,
         numbers=list(_rows({key: x for key, x in metrics.items() if key not in SHOWN_ELSEWHERE}, words["meaning"])),

@@ -27,6 +27,7 @@ from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import Reporter
 from langenode.fitting.provenance import provenance_of
 from langenode.fitting.report import drawn
+from langenode.fitting.units.scoring import HeldOut
 from langenode.inference.predictions import Prediction, predict, sample_weights
 from langenode.reports import run_page
 from langenode.runs import sources, stored
@@ -172,7 +173,14 @@ class Run:
             folds=self.experiment.folds(self.config, splits.train),
         )
         reporter = self.reporter
-        results = evaluation.evaluate(self.experiment, results, fit.training, fit.diagnostics, reporter=reporter)
+        results = evaluation.evaluate(
+            self.experiment,
+            results,
+            fit.training,
+            fit.diagnostics,
+            held_out_units=self._units_held_out(),
+            reporter=reporter,
+        )
         found = dict(results.metrics)
         found["data_id"] = hashlib.sha256(self.folder.test.read_bytes()).hexdigest()
         if choices := self._choices(fit):
@@ -238,6 +246,11 @@ class Run:
                 self._record(folds=time.perf_counter() - begin)
             self._made = self._made._replace(crossed=found)
         return self._made.crossed
+
+    def _units_held_out(self) -> list[HeldOut] | None:
+        """The fits of folds with the units that each did not see; None where the final fit predicts test data."""
+        crossed = self._crossed() if self.config.target == "hierarchical" else None
+        return None if crossed is None else cross.units_held_out(crossed)
 
     def _new_point(self, data: Prepared, crossed: Crossed | None) -> PointChoice:
         begin = time.perf_counter()

@@ -4,10 +4,11 @@ Nothing is computed from data here. Thresholds are stated beside every value, wi
 model would exceed them by chance, so that a reader can disagree.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from langenode.scores.diagnostics import is_k_hat_telling
+from langenode.scores.unit_checks import Check, listed, unit_checks
 
 # A distance this many times above the threshold of doubt is a failure.
 POOR_DISTANCE = 1.5
@@ -34,16 +35,6 @@ PLAIN = {
 SKILL_FALSE_ALARM = 0.025
 
 
-class Check(NamedTuple):
-    """One number compared with its target. `passed` is None where it lies between good and poor."""
-
-    name: str
-    value: str
-    wanted: str
-    passed: bool | None
-    says: str
-
-
 def judge(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the verdict: `level` (trust, caution, distrust), `text` and `checks`."""
     checks = [check for check in _all_checks(metrics) if check]
@@ -63,7 +54,7 @@ def judge(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def _all_checks(metrics: Mapping[str, Any]) -> list[Check | None]:
     checks = [_skill(metrics), _w1(metrics), _energy_distance(metrics), _coverage(metrics)]
     checks += [*_sampler(metrics), _training(metrics)]
-    return [*checks, _calibration(metrics), _prior(metrics), _penalty(metrics)]
+    return [*checks, _calibration(metrics), _prior(metrics), _penalty(metrics), *unit_checks(metrics)]
 
 
 def _skill(metrics: Mapping[str, Any]) -> Check | None:
@@ -261,11 +252,11 @@ def _prior(metrics: Mapping[str, Any]) -> Check | None:
     passed = None if unknown or share >= MOST_AS_WIDE else True
     says = ""
     if unknown:
-        says = f"The data do not determine {_listed(unknown)}: their bands are those of the prior."
+        says = f"The data do not determine {listed(unknown)}: their bands are those of the prior."
     elif ratio and not passed:
         wide = [name for name, value in ratio["widest"].items() if value > 0.9]
         says = (
-            f"The posterior of {100 * share:.0f} % of the weights ({_listed(wide)}) is as wide as their prior: the "
+            f"The posterior of {100 * share:.0f} % of the weights ({listed(wide)}) is as wide as their prior: the "
             "data say little about them, and the prior decides."
         )
     value = f"{ratio['median']:.2g} of the prior's width (median)" if ratio else f"{len(unknown)} undetermined"
@@ -284,8 +275,3 @@ def _penalty(metrics: Mapping[str, Any]) -> Check | None:
     )
     wanted = f"at most {MOST_PENALTY_SHIFT:g} standard error"
     return Check("shift by the penalty", f"{shift:.2g} standard errors", wanted, passed, says)
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

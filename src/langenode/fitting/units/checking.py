@@ -1,11 +1,12 @@
 """What users of mixed-effects models expect to see: parameters with errors, shrinkage, importance weights."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._types import Float
 from langenode.inference.hierarchical import uncertainty
 from langenode.inference.hierarchical.conditional import condition, stacked
 from langenode.inference.hierarchical.family import Family
@@ -13,6 +14,7 @@ from langenode.inference.hierarchical.uncertainty import Information
 from langenode.inference.hierarchical.units import Units
 from langenode.models import UnitModel
 from langenode.models.effects import Effect
+from langenode.posteriors import Gaussian, Standard
 
 
 def reported(family: Family) -> dict[str, Any]:
@@ -68,6 +70,30 @@ def parameter_table(family: Family, information: Information) -> list[dict[str, 
     return table
 
 
+class StandardEffects(NamedTuple):
+    """Effects that are N(0, 1) between units, by name."""
+
+    names: tuple[str, ...]
+    values: Float[np.ndarray, "*draw effect"]
+
+
+def standard_effects(family: Family, xi: Float[np.ndarray, "*draw noise"]) -> StandardEffects:
+    """Return the effects of a unit in standard deviations from the middle: of its parameters where it has them.
+
+    Otherwise the white noise itself, without latents that are not in use. Deviations of occasions are left out.
+    """
+    gaussian, model = family.effects, family.model
+    own = xi[..., : gaussian.num_noise]
+    if isinstance(gaussian, Standard):
+        used = np.flatnonzero(np.asarray(gaussian.scale) > 0)
+        return StandardEffects(tuple(f"latent {place + 1}" for place in used), own[..., used])
+    if isinstance(gaussian, Gaussian) and isinstance(model, UnitModel) and gaussian.dim == len(model.effects.random):
+        root = np.asarray(gaussian.covariance_root())
+        names = tuple(_scaled_name(name, effect) for name, effect in model.effects.random)
+        return StandardEffects(names, own @ (root / np.linalg.norm(root, axis=1, keepdims=True)).T)
+    return StandardEffects(tuple(f"effect {place + 1}" for place in range(own.shape[-1])), own)
+
+
 def unit_diagnostics(family: Family, units: Units, *, num_points: int, seed: int) -> dict[str, Any]:
     """Relative effective sample sizes and k-hats of the units' importance weights, and the shrinkage of each effect.
 
@@ -77,12 +103,14 @@ def unit_diagnostics(family: Family, units: Units, *, num_points: int, seed: int
     some = jax.tree.map(lambda leaf: leaf[with_data], units)
     key = jax.random.key(seed)
     found = condition(stacked([family]), some, 256, num_points=num_points, seed=seed, key=key)
-    means = found.xi.mean(1)
+    names, effects = standard_effects(family, found.xi)
+    means = effects.mean(1)
     shrinkage = 1.0 - means.std(0, ddof=1 if len(means) > 1 else 0)
-    pooled = found.xi.reshape(-1, found.xi.shape[-1])
+    pooled = effects.reshape(-1, effects.shape[-1])
     return {
         "ess": {"min": float(found.relative_ess.min()), "median": float(np.median(found.relative_ess))},
         "k_hat": {"max": float(np.nanmax(found.k_hat)), "median": float(np.nanmedian(found.k_hat))},
+        "effects": list(names),
         "shrinkage": [float(value) for value in shrinkage],
         # Pooled over units, draws of the effects must be N(0, 1) if the distribution is right.
         "effects_mean": [float(value) for value in pooled.mean(0)],

@@ -3,22 +3,26 @@
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Float, PRNGKeyArray
+from langenode._types import Float, Int, PRNGKeyArray
 from langenode.config import Config
 from langenode.data import Dataset, refine, revealed_start
 from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
 from langenode.inference.hierarchical.conditional import condition, unit_outputs
 from langenode.inference.hierarchical.family import Family
+from langenode.inference.hierarchical.units import Units
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import Prediction, Rule, sample_weights
 from langenode.inference.problem import Problem
 
 # Importance points of a conditioned unit.
 NUM_POINTS = 512
+# Outputs that are computed together.
+MOST_CELLS = 20_000_000
 
 
 class UnitPrediction(NamedTuple):
@@ -67,32 +71,42 @@ def predict_units(
     `given` is "start" for the reading that each trajectory starts with (nothing where the start is known exactly),
     "all" for every reading, "none", or a mask of readings, (traj, time, out).
     """
+    arranged = arrange(config, data, rule, given)
+    with in_64_bits():
+        stack = stack_of(problem)
+        found = condition(stack, arranged.units, num_samples, num_points=NUM_POINTS, seed=config.seed, key=key)
+        outputs, noise = respond(stack, arranged, found.xi, found.member)
+    noisy = outputs + noise * rng.standard_normal(outputs.shape)
+    by_condition = np.argsort(data.condition, kind="stable")
+    outputs, noisy = (np.asarray(rule.unscaled(values[:, by_condition]), float) for values in (outputs, noisy))
+    weights = sample_weights(problem.posterior, num_samples, key=key)
+    return UnitPrediction(Prediction(outputs, weights), noisy, found.log_evidence, found.relative_ess, found.k_hat)
+
+
+class Arranged(NamedTuple):
+    """Data as a family sees them, by unit, and the way back to trajectories.
+
+    `shown` are in their own units, with the readings that starts were read from among the outputs; `scaled` are on the
+    integrator's grid, whose places of the former's times are `rows`.
+    """
+
+    shown: Dataset
+    scaled: Dataset
+    rows: Int[np.ndarray, "traj time"] | None
+    units: Units
+
+
+def arrange(config: Config, data: Dataset, rule: Rule, given: Any = "all") -> Arranged:
+    """Data by unit, with the readings that are given; see `predict_units`."""
     shown = revealed_start(data) if config.noise.in_start else data
-    mask = _given(data, shown, given)
-    shown = dataclasses.replace(shown, mask=mask)
-    scaled = shown if rule.scaling is None else shown.scaled(rule.scaling)
-    rows = None
+    shown = dataclasses.replace(shown, mask=_given(data, shown, given))
+    assert rule.scaling is not None
+    scaled, rows = shown.scaled(rule.scaling), None
     if rule.largest_step is not None:
         scaled, rows = refine(scaled, rule.largest_step)
-    scaling = rule.scaling
-    assert scaling is not None
+        rows = rows[scaled.condition]
     with in_64_bits():
-        units = families.as_units(config, scaled, scaling)
-        found = condition(stack_of(problem), units, num_samples, num_points=NUM_POINTS, seed=config.seed, key=key)
-        # Units share the trajectories of the data in the order of `by_unit`.
-        outputs, noise = _by_chunks(stack_of(problem), units, found.xi, found.member)
-    place = _places(scaled)
-    outputs, noise = (values[scaled.unit, :, place] for values in (outputs, noise))  # (traj, sample, time, out)
-    noisy = outputs + noise * rng.standard_normal(outputs.shape)
-    by_condition = np.argsort(scaled.condition, kind="stable")
-    parts = []
-    for values in (outputs, noisy):
-        ordered = np.moveaxis(values[by_condition], 1, 0)
-        if rows is not None:
-            ordered = np.take_along_axis(ordered, rows[None, :, :, None], axis=2)
-        parts.append(np.asarray(rule.unscaled(ordered), float))
-    weights = sample_weights(problem.posterior, num_samples, key=key)
-    return UnitPrediction(Prediction(parts[0], weights), parts[1], found.log_evidence, found.relative_ess, found.k_hat)
+        return Arranged(shown, scaled, rows, families.as_units(config, scaled, rule.scaling))
 
 
 def _given(data: Dataset, shown: Dataset, given: Any) -> np.ndarray:
@@ -111,17 +125,26 @@ def _places(data: Dataset) -> np.ndarray:
     return place
 
 
-def _by_chunks(stack: Family, units: Any, xi: np.ndarray, member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs and noise of all units, a few units at a time: (unit, sample, traj, time, out)."""
-    import jax
-
+def respond(
+    stack: Family,
+    arranged: Arranged,
+    xi: Float[np.ndarray, "unit sample effect"],
+    member: Int[np.ndarray, "unit sample"],
+) -> tuple[Float[np.ndarray, "sample traj time out"], Float[np.ndarray, "sample traj time out"]]:
+    """Outputs at draws of the units' effects, and the noise there, at the data's own times and in the fit's units."""
+    units, data, place = arranged.units, arranged.scaled, _places(arranged.scaled)
+    shape = (xi.shape[1], data.num_trajectories, arranged.shown.num_times, data.num_outputs)
+    outputs, noise = np.empty(shape), np.empty(shape)
     cells = xi.shape[1] * int(np.prod(units.outputs.shape[1:]))
-    chunk = max(1, min(units.num, 20_000_000 // max(cells, 1)))
-    parts = []
+    chunk = max(1, min(units.num, MOST_CELLS // max(cells, 1)))
     for begin in range(0, units.num, chunk):
         here = np.minimum(np.arange(begin, begin + chunk), units.num - 1)
         some = jax.tree.map(lambda leaf, here=here: leaf[here], units)
         found = unit_outputs(stack, some, jnp.asarray(xi[here]), jnp.asarray(member[here]))
-        parts.append([np.asarray(values)[: min(chunk, units.num - begin)] for values in found])
-    outputs, noise = (np.concatenate(values) for values in zip(*parts, strict=True))
+        mine = np.flatnonzero((data.unit >= begin) & (data.unit < begin + chunk))
+        for whole, values in zip((outputs, noise), found, strict=True):
+            picked = np.moveaxis(np.asarray(values)[data.unit[mine] - begin, :, place[mine]], 1, 0)
+            if arranged.rows is not None:
+                picked = np.take_along_axis(picked, arranged.rows[mine][None, :, :, None], axis=2)
+            whole[:, mine] = picked
     return outputs, noise

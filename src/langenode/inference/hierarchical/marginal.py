@@ -6,6 +6,7 @@ latter bound the weights. The u are Sobol points with a random shift for every u
 units would add up, and the optimiser would fit them.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import equinox as eqx
@@ -42,13 +43,16 @@ class Points(NamedTuple):
 
 
 def make_points(num: int, num_effects: int, num_units: int, *, seed: int) -> Points:
-    """`num` points, a power of two at best, of which one in eight will be of the law of the effects."""
+    """`num` points, a power of two at best, of which the first eighth will be of the law of the effects.
+
+    They stay in Sobol's order: aligned parts of the sequence are even by themselves, random parts of it are not, and
+    both the points of the law and those about the mode must be.
+    """
     from scipy.stats import qmc
 
     rng = np.random.default_rng(seed)
-    base = qmc.Sobol(max(num_effects, 1), rng=rng).random(num)[:, :num_effects]
-    # In random order, since the first ones are used for the mode and the last for the law.
-    base = base[rng.permutation(num)]
+    sobol = qmc.Sobol(max(num_effects, 1), rng=rng)
+    base = sobol.random_base2(math.ceil(math.log2(num)))[:num, :num_effects]
     return Points(jnp.asarray(base), jnp.asarray(rng.random((num_units, num_effects))))
 
 

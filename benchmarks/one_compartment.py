@@ -1,0 +1,154 @@
+"""One-compartment pharmacokinetics with absorption: simulated units, the family behind them, and exact likelihoods.
+
+Log-normal ka, V and CL; readings scatter by a constant and a proportional part. The exact log-likelihood is by adaptive
+Gauss-Hermite quadrature in NumPy, which shares no code with the library.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize
+
+from langenode.data import Dataset
+from langenode.inference.hierarchical.family import Family
+from langenode.inference.noise import Levels
+from langenode.inference.partition import Partition
+from langenode.models import Effects, LogNormal, UnitModel
+from langenode.posteriors import Gaussian, Reference
+
+DOSE = 320.0
+NAMES = ("log ka", "log V", "log CL", "log sd ka", "log sd V", "log sd CL", "log additive", "log relative")
+
+
+class Truth(NamedTuple):
+    """Typical values and their spreads between units on the log scale, and the two parts of the noise."""
+
+    typical: tuple[float, ...] = (1.5, 30.0, 2.7)
+    spread: tuple[float, ...] = (0.6, 0.25, 0.35)
+    additive: float = 0.1
+    relative: float = 0.15
+
+    def numbers(self) -> np.ndarray:
+        """All of them as logarithms, in the order of `NAMES`."""
+        return np.log([*self.typical, *self.spread, self.additive, self.relative])
+
+
+class Design(NamedTuple):
+    """Between `fewest` and `most` readings per unit at log-spaced times that each unit has of its own."""
+
+    fewest: int = 6
+    most: int = 11
+
+
+RICH, SPARSE = Design(), Design(2, 4)
+# Noisier readings belong to the sparse design.
+SPARSE_TRUTH = Truth(additive=0.1, relative=0.3)
+
+
+def concentration(times, dose, log_ka, log_volume, log_clearance):
+    """The formula in NumPy; arrays broadcast."""
+    ka, volume = np.exp(log_ka), np.exp(log_volume)
+    ke = np.exp(log_clearance) / volume
+    return dose * ka / volume * (np.exp(-ke * times) - np.exp(-ka * times)) / (ka - ke)
+
+
+def bateman(times, inputs, p):
+    """The same as a curve of a `UnitModel`; the input is the dose."""
+    ke = p.CL / p.V
+    curve = inputs[:, 0] * p.ka / p.V * (jnp.exp(-ke * times) - jnp.exp(-p.ka * times)) / (p.ka - ke)
+    return curve[:, None]
+
+
+def simulate(num: int, design: Design = RICH, truth: Truth | None = None, *, seed: int) -> Dataset:
+    """Units with readings after one dose at time zero."""
+    truth = Truth() if truth is None else truth
+    rng = np.random.default_rng(seed)
+    trajectories = []
+    for number in range(num):
+        count = int(rng.integers(design.fewest, design.most + 1))
+        times = np.sort(np.exp(rng.uniform(np.log(0.25), np.log(24.0), count)))
+        own = np.log(truth.typical) + np.asarray(truth.spread) * rng.standard_normal(3)
+        level = concentration(times, DOSE, *own)
+        noise = np.hypot(truth.additive, truth.relative * level) * rng.standard_normal(count)
+        inputs = np.full((count, 1), DOSE)
+        trajectories.append({"times": times, "outputs": level + noise, "inputs": inputs, "unit": str(number)})
+    return Dataset.from_list(trajectories, input_names=["dose"], output_names=["conc"])
+
+
+def family_at(numbers: np.ndarray) -> Family:
+    """The family with the given logarithms, in the order of `NAMES`; estimates start and end in such a family."""
+    typical, spread = np.exp(numbers[:3]), np.exp(numbers[3:6])
+    effects = Effects(
+        **{n: LogNormal(float(t), float(s)) for n, t, s in zip(("ka", "V", "CL"), typical, spread, strict=True)}
+    )
+    model = UnitModel(effects, bateman, noise="combined")
+    model = eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(numbers[6:])[:, None])
+    partition = Partition.of(model, lambda m: m.effects.values)
+    zeros = jnp.zeros(3)
+    distribution = Gaussian(Reference(jnp.zeros(3), jnp.ones(3)), jnp.asarray(numbers[:3]), zeros, None, None)
+    distribution = eqx.tree_at(lambda g: g.log_scale, distribution, jnp.asarray(numbers[3:6]))
+    return Family(distribution, model, partition, Levels(jnp.zeros(1), jnp.ones(1)))
+
+
+def numbers_of(family: Family) -> np.ndarray:
+    """The inverse of `family_at`."""
+    gaussian = family.effects
+    assert isinstance(gaussian, Gaussian)
+    return np.concatenate([gaussian.shift, gaussian.log_scale, np.ravel(family.model.log_noise)])
+
+
+# Exact likelihoods
+
+
+def log_joint(numbers: np.ndarray, times: np.ndarray, readings: np.ndarray, xi: np.ndarray) -> np.ndarray:
+    """Log density of one unit's readings and white effects, for effects of shape (..., 3)."""
+    own = numbers[:3] + np.exp(numbers[3:6]) * xi
+    level = concentration(times, DOSE, *(own[..., place, None] for place in range(3)))
+    variance = np.exp(2.0 * numbers[6]) + (np.exp(numbers[7]) * level) ** 2
+    cells = -0.5 * (readings - level) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
+    return cells.sum(-1) - 0.5 * (xi**2).sum(-1) - 1.5 * np.log(2.0 * np.pi)
+
+
+def quadrature(numbers: np.ndarray, times: np.ndarray, readings: np.ndarray, *, num_nodes: int = 15) -> float:
+    """The log-likelihood of one unit by Gauss-Hermite quadrature about its mode."""
+
+    def loss(xi):
+        value = -log_joint(numbers, times, readings, xi)
+        return value if np.isfinite(value) else 1e10
+
+    starts = ((0.0, 0.0, 0.0), (-1.5, -1.0, 0.5))  # absorption may be the slower of the two rates
+    mode = min((minimize(loss, start, method="BFGS") for start in starts), key=lambda found: found.fun).x
+    curvature = _curvature(loss, mode)
+    root = np.linalg.inv(np.linalg.cholesky(curvature)).T
+    nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
+    grid = np.array(list(itertools.product(nodes, repeat=3)))
+    log_weights = np.log(np.array(list(itertools.product(weights, repeat=3)))).sum(1)
+    values = log_joint(numbers, times, readings, mode + grid @ root.T) + log_weights + 0.5 * (grid**2).sum(1)
+    highest = values.max()
+    return float(highest + np.log(np.exp(values - highest).sum()) + np.log(abs(np.linalg.det(root))))
+
+
+def _curvature(function, point: np.ndarray, step: float = 1e-3) -> np.ndarray:
+    shifts = step * np.eye(len(point))
+    found = np.array(
+        [
+            [
+                sum(s * r * function(point + s * a + r * b) for s in (1, -1) for r in (1, -1)) / (4.0 * step**2)
+                for a in shifts
+            ]
+            for b in shifts
+        ]
+    )
+    return 0.5 * (found + found.T)
+
+
+def exact_log_likelihood(numbers: np.ndarray, data: Dataset, *, num_nodes: int = 15) -> float:
+    """The log-likelihood of all units."""
+    total = 0.0
+    for row in range(data.num_trajectories):
+        seen = data.mask[row, :, 0]
+        total += quadrature(numbers, data.times[row, seen], data.outputs[row, seen, 0], num_nodes=num_nodes)
+    return total
