@@ -17,6 +17,7 @@ SCORED = {
     "predator_prey": (["prey", "predators"], 0.5),
     "batch_reactor": (["A", "absorbance"], 0.4),
     "forced_oscillator": (["position, hidden state"], 0.6),
+    "theophylline": (["one compartment", "network"], 0.8),
 }
 
 

@@ -15,6 +15,8 @@ _HOMES = {
     "fitting.fit": ("Fit",),
     "data": ("DataError", "Dataset", "Scaling", "load_data", "save_data", "with_observed_start"),
     "models": ("MLP", "Adaptive", "Heun", "NeuralODE", "NeuralSDE"),
+    "models.effects": ("Effects", "Fixed", "LogNormal", "LogitNormal", "Normal"),
+    "models.unit_models": ("UnitModel",),
     "config": ("ConfigError",),
     "inference.errors": ("FitError",),
     "storage.container": ("FitFileError",),

@@ -22,5 +22,11 @@ from langenode.models import Adaptive as Adaptive
 from langenode.models import Heun as Heun
 from langenode.models import NeuralODE as NeuralODE
 from langenode.models import NeuralSDE as NeuralSDE
+from langenode.models.effects import Effects as Effects
+from langenode.models.effects import Fixed as Fixed
+from langenode.models.effects import LogitNormal as LogitNormal
+from langenode.models.effects import LogNormal as LogNormal
+from langenode.models.effects import Normal as Normal
+from langenode.models.unit_models import UnitModel as UnitModel
 from langenode.storage.container import FitFileError as FitFileError
 from langenode.storage.folder import RunFolderError as RunFolderError

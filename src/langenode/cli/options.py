@@ -28,15 +28,15 @@ Method = Annotated[
 Target = Annotated[
     str | None,
     typer.Option(
-        help="What is inferred: posterior, tempered or population.",
+        help="What is inferred: posterior, tempered, population or hierarchical.",
         autocompletion=_among("posterior", "tempered", "population", "hierarchical"),
     ),
 ]
 Stochastic = Annotated[
     str | None,
     typer.Option(
-        help="Which weights: all, last_layer, structure (of a material law) or none.",
-        autocompletion=_among("all", "last_layer", "structure", "none"),
+        help="Which weights: all, last_layer, unit (latent inputs), structure (of a material law) or none.",
+        autocompletion=_among("all", "last_layer", "unit", "structure", "none"),
     ),
 ]
 Rest = Annotated[

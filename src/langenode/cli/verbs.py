@@ -169,13 +169,17 @@ def fit(
 
 @app.command(
     epilog="**Examples**: `langenode predict runs/mine --data new.csv` · "
-    "`langenode predict law.langenode --data new.csv --out bands` (writes bands.nc, bands.csv, bands.png)"
+    "`langenode predict law.langenode --data new.csv --out bands` (writes bands.nc, bands.csv, bands.png) · "
+    "`langenode predict runs/units --data new.csv --given` (units whose first readings are known)"
 )
 def predict(
     fit_: Annotated[Path, typer.Argument(metavar="FIT", help="A .langenode file, or the folder of a run.")],
     data: Annotated[Path | None, typer.Option(help="New inputs or starts, in a file like the one fitted.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write, without suffix; NAME-bands by default.")] = None,
     samples: Annotated[int | None, typer.Option(help="How many samples.", min=2)] = None,
+    given: Annotated[
+        bool, typer.Option("--given", help="Take the readings in NEW as known, and predict the rest (hierarchical).")
+    ] = False,
     seed: Seed = None,
     trajectory: Trajectory = None,
     time: Time = None,
@@ -197,7 +201,9 @@ def predict(
         work.do_stage(fit_, "predict", force=force, as_json=json_, verbose=verbose)
     else:
         columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
-        work.predict_new_data(fit_, data, columns, out, samples=samples, seed=seed, force=force, as_json=json_)
+        work.predict_new_data(
+            fit_, data, columns, out, samples=samples, seed=seed, force=force, as_json=json_, given=given
+        )
 
 
 @app.command(epilog="**Example**: `langenode evaluate runs/mine`")

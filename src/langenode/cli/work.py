@@ -171,6 +171,7 @@ def predict_new_data(
     seed: int | None,
     force: bool,
     as_json: bool,
+    given: bool = False,
 ) -> None:
     """Bands for new data from a fit alone."""
     prepare_jax()
@@ -180,7 +181,8 @@ def predict_new_data(
     path = fit / "fit.langenode" if fit.is_dir() else fit
     stem = Path(f"{data.resolve().stem}-bands") if out is None else out
     with Reporter().task(f"predicting {data}"):
-        written = new_data.predict_file(path, data, named, stem, num_samples=samples, seed=seed, force=force)
+        options = {"num_samples": samples, "seed": seed, "force": force, "given": given}
+        written = new_data.predict_file(path, data, named, stem, **options)
     if as_json:
         print_json(written)
     else:

@@ -38,6 +38,8 @@ from langenode.models import LatentODE, NeuralODE, generic_model, latent_ode, ma
 NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
 MOST_LATENT = 4
+# With so many units their differences can be learned.
+FEWEST_UNITS = 8
 # The same, and the widths of networks, where units differ: their data are few.
 UNITS_STEP, UNITS_LAYERS = 0.05, (8,)
 
@@ -175,6 +177,8 @@ def _target_choice(target: str, is_asked: bool, is_population: bool, data: Datas
         return Choice("target", target, f"conditions have {count:.3g} trajectories: the spread between them is learned")
     counts = np.ones(1, int) if separate else np.bincount(data.condition)
     why = "one model for all trajectories is learned, with inferred noise"
+    if data.num_units >= FEWEST_UNITS:
+        why += "; if units differ beyond their starts, --target hierarchical learns how"
     if counts.max() == 1:
         return Choice("target", target, f"there are no replicates to learn a spread between specimens from: {why}")
     few = f"half of the conditions have at most {int(np.median(counts))} trajectories, too few to learn a spread from"
@@ -309,7 +313,8 @@ def _latent_candidates(config: OwnConfig) -> dict[str, OwnConfig]:
     """Return one set of weights for all units, then 1 to 4 latent inputs in which they differ."""
     if config.stochastic != "unit" or config.model.num_latent != "auto":
         return {"as configured": config}
-    names = ["one set of weights for all", *(f"units with {number} latent inputs" for number in range(1, 5))]
+    names = ["one set of weights for all", "units with 1 latent input"]
+    names += [f"units with {number} latent inputs" for number in range(2, MOST_LATENT + 1)]
     return {
         name: config.model_copy(update={"model": config.model.model_copy(update={"num_latent": number})})
         for number, name in enumerate(names)

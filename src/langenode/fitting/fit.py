@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from langenode.config import Config
+from langenode.config import Config, ConfigError
 from langenode.data import Columns, DataError, Dataset, Scaling, separate_by_start
 from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Companion, Experiment, Results, Splits
 from langenode.fitting import build, evaluation, fit_file
 from langenode.fitting.build import Streams
-from langenode.fitting.units.predicting import UnitPrediction, predict_units
+from langenode.fitting.units.predicting import Members, UnitPrediction, joined, predict_units
 from langenode.inference.predictions import (
     Prediction,
     PredictionKeys,
@@ -29,6 +29,10 @@ from langenode.storage.tables import HISTORY, NO_CONVERGENCE
 
 # The experiment whose model is the user's own code: a file of it can only be read with that model at hand.
 USER_MODEL = "user model"
+
+
+# What a hierarchical fit takes as known of the data that it predicts: by default the first readings.
+GIVEN = {None: "start", "start": "start", "readings": "all", "nothing": "none"}
 
 
 def no_history() -> dict[str, np.ndarray]:
@@ -63,16 +67,33 @@ class Fit:
 
     # Using it
 
-    def predict(self, data: Dataset, *, num_samples: int | None = None, seed: int | None = None) -> Any:
+    def predict(
+        self, data: Dataset, *, num_samples: int | None = None, seed: int | None = None, given: str | None = None
+    ) -> Any:
         """Samples, mean and quantiles for every condition of `data`, as an xarray Dataset.
 
         Outputs in `data` are not needed, except where they tell the start of a trajectory. For a posterior every
         trajectory is predicted from its own start; for a population each condition is.
+
+        A hierarchical fit predicts a unit given its first reading; `given="readings"` takes all readings in `data` as
+        known, `given="nothing"` none. It has three bands: `unit_quantiles` (what is left open of the unit), `quantiles`
+        (with the uncertainty of what all units share) and `observation_quantiles` (with noise).
         """
+        if self.config.target == "hierarchical":
+            return self._unit_bands(data, num_samples, seed, GIVEN[given])
+        if given is not None:
+            raise ConfigError(
+                f"readings are taken as known by a hierarchical fit; this one has target={self.config.target!r}; fit "
+                "with target='hierarchical', or leave given= out"
+            )
         prediction, noisy, prepared = self._predict(data, num_samples, seed)
         return prediction_dataset(
             prepared, prediction.outputs, noisy, np.asarray(prediction.weights), self.problem.partition.names
         )
+
+    def condition(self, data: Dataset) -> "KnownUnits":
+        """Units of which readings are known: `fit.condition(data).predict(new)` predicts them elsewhere."""
+        return KnownUnits(self, data)
 
     def sample(self, num_samples: int, *, seed: int | None = None) -> Any:
         """Draws of the stochastic weights as an xarray Dataset: one variable per leaf of the model, (sample, ...).
@@ -228,10 +249,30 @@ class Fit:
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
         return prediction, observable(self.problem, prediction, self.rule, rng=rng)
 
-    def _predict_units(self, data: Dataset, num: int, seed: int | None, *, given: Any) -> UnitPrediction:
+    def _predict_units(
+        self, data: Dataset, num: int, seed: int | None, *, given: Any, which: Members = "drawn"
+    ) -> UnitPrediction:
         """Samples of units given some of their readings; `data` are as the fit sees them."""
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
-        return predict_units(self.problem, self.config, data, num, self.rule, key=self._key(seed), rng=rng, given=given)
+        return predict_units(
+            self.problem, self.config, data, num, self.rule, key=self._key(seed), rng=rng, given=given, which=which
+        )
+
+    def _unit_bands(self, data: Dataset, num_samples: int | None, seed: int | None, given: str) -> Any:
+        self._check_columns(data)
+        num = self.config.predict.num_samples if num_samples is None else num_samples
+        prepared = self.prepared(data)
+        found = self._predict_units(prepared, num, seed, given=given)
+        known = self._predict_units(prepared, num, seed, given=given, which="estimate")
+        prediction = found.prediction
+        return prediction_dataset(
+            prepared,
+            prediction.outputs,
+            found.observed,
+            np.asarray(prediction.weights),
+            self.problem.partition.names,
+            unit_outputs=known.prediction.outputs,
+        )
 
     def _check_columns(self, data: Dataset) -> None:
         for what, fitted, found in (
@@ -246,6 +287,37 @@ class Fit:
 
     def _key(self, seed: int | None) -> Any:
         return Streams.of(self.config.seed if seed is None else seed).prediction
+
+
+class KnownUnits:
+    """Units of a hierarchical fit with known readings, which `predict` takes as given."""
+
+    def __init__(self, fit: Fit, known: Dataset):
+        if fit.config.target != "hierarchical":
+            raise ConfigError(
+                f"units can be conditioned on in a hierarchical fit; this one has target={fit.config.target!r}; fit "
+                "with target='hierarchical'"
+            )
+        fit._check_columns(known)
+        self.fit, self.known = fit, known
+
+    def predict(self, data: Dataset | None = None, *, num_samples: int | None = None, seed: int | None = None) -> Any:
+        """Bands as of `Fit.predict`, at the rows of `data`, whose units are known by name; by default at the same rows.
+
+        Readings in `data` itself are not used.
+        """
+        if data is None:
+            return self.fit.predict(self.known, num_samples=num_samples, seed=seed, given="readings")
+        self.fit._check_columns(data)
+        return known_unit_bands(self.fit, self.known, data, num_samples, seed)
+
+
+def known_unit_bands(fit: Fit, known: Dataset, data: Dataset, num_samples: int | None, seed: int | None) -> Any:
+    """Bands at the rows of `data` for units whose readings are in `known`."""
+    hidden = dataclasses.replace(data, mask=np.zeros_like(data.mask))
+    both, is_new = joined(known, hidden)
+    bands = fit.predict(both, num_samples=num_samples, seed=seed, given="readings")
+    return bands.isel(condition=np.flatnonzero(is_new))
 
 
 def by_leaf(problem: Problem, weights: np.ndarray) -> dict[str, np.ndarray]:

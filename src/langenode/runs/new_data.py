@@ -24,8 +24,12 @@ def predict_file(
     num_samples: int | None,
     seed: int | None,
     force: bool,
+    given: bool = False,
 ) -> dict[str, Any]:
-    """Read new data as the fitted ones were, predict, and write `stem`.nc, .csv and .png; says what was written."""
+    """Read new data as the fitted ones were, predict, and write `stem`.nc, .csv and .png; says what was written.
+
+    With `given` a hierarchical fit takes the readings among the new data as known.
+    """
     stem = stem.with_suffix("") if stem.suffix in (".nc", ".csv", ".png") else stem
     paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".nc", ".csv", ".png")]
     there = [path for path in paths if path.exists()]
@@ -33,7 +37,8 @@ def predict_file(
         raise RunFolderError(f"results are not overwritten; {there[0]} is there already; use --force or another --out")
     fit = load_fit(fit_path)
     reading = _read(fit, data_path, columns)
-    bands = fit.predict(reading.data, num_samples=num_samples, seed=seed)
+    known = "readings" if given else None
+    bands = fit.predict(reading.data, num_samples=num_samples, seed=seed, given=known)
     prepared, time_name = fit.prepared(reading.data), reading.columns.time
     table = bands_csv(bands, prepared, time_name=time_name)
     picture = _picture(bands, prepared, time_name or "time")

@@ -27,6 +27,7 @@ from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import Reporter
 from langenode.fitting.provenance import provenance_of
 from langenode.fitting.report import drawn
+from langenode.fitting.units.candidates import score_list
 from langenode.fitting.units.scoring import HeldOut
 from langenode.inference.predictions import Prediction, predict, sample_weights
 from langenode.reports import run_page
@@ -301,6 +302,8 @@ class Run:
             errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
             on = "held-out trajectories" if "cross_validation" in fit.diagnostics else "validation data"
             why = f"the plainest with a good error on {on}, in units of the spread: {errors}"
+            if self.config.target == "hierarchical":
+                why = f"the plainest with a good log density of a held-out reading, in nats: {score_list(point.tried)}"
             made.append({"what": "kind of model", "chosen": point.name, "why": why})
         if self.config.noise.proportional == "auto" and point.config.noise.proportional is True:
             why = "the residuals of the fit at maximum likelihood grow with the level"

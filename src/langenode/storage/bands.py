@@ -20,12 +20,19 @@ _LARGEST_WHOLE = 2.0**53
 
 
 def prediction_dataset(
-    data: Dataset, outputs: np.ndarray, observable: np.ndarray, weights: np.ndarray, weight_names: tuple[str, ...]
+    data: Dataset,
+    outputs: np.ndarray,
+    observable: np.ndarray,
+    weights: np.ndarray,
+    weight_names: tuple[str, ...],
+    *,
+    unit_outputs: np.ndarray | None = None,
 ) -> Any:
     """Return an xarray Dataset over (sample, condition, time, out).
 
     `outputs`, `mean` and `quantiles` are the model's; `observations` are samples of new observations, one for each
-    sample of the model, and `observation_quantiles` their quantiles. Beyond the end of a shorter trajectory (`length`
+    sample of the model, and `observation_quantiles` their quantiles; `unit_quantiles` are those of `unit_outputs`, the
+    outputs of units as if what they share were known. Beyond the end of a shorter trajectory (`length`
     time points) the numbers repeat its last time.
     """
     import xarray as xr
@@ -48,6 +55,8 @@ def prediction_dataset(
             "condition": list(data.condition_names),
         },
     )
+    if unit_outputs is not None:
+        dataset = dataset.assign(unit_quantiles=(("level", *over), _quantiles(unit_outputs)))
     if len(weight_names):  # NetCDF-3 treats an axis of length zero as unlimited
         dataset = dataset.assign_coords(weight=list(weight_names)).assign(weights=(("sample", "weight"), weights))
     for name, unit in data.units.items():

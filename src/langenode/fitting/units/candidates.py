@@ -1,6 +1,7 @@
 """Candidates of a hierarchical fit, judged by the log density of held-out units: how many latent inputs units have."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -31,6 +32,11 @@ class Judged(NamedTuple):
 def log_score_of(error: float) -> float:
     """The log density of a held-out reading behind a stored error."""
     return -math.log(error)
+
+
+def score_list(tried: Sequence[Mapping[str, Any]]) -> str:
+    """Candidates with their log scores, for people."""
+    return ", ".join(f"{one['name']} {log_score_of(one['error']):.3f}" for one in tried)
 
 
 def starting_point(experiment: Experiment, config: Config, untrained: Any, train: Dataset) -> Any:

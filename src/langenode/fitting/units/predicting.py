@@ -1,7 +1,7 @@
 """Predictions of a hierarchical fit: for new units, and for units some of whose readings are known."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from langenode.config import Config
 from langenode.data import Dataset, refine, revealed_start
 from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
-from langenode.inference.hierarchical.conditional import condition, unit_outputs
+from langenode.inference.hierarchical.conditional import condition, member_of, num_members, unit_outputs
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.units import Units
 from langenode.inference.partition import Partition
@@ -23,6 +23,9 @@ from langenode.inference.problem import Problem
 NUM_POINTS = 512
 # Outputs that are computed together.
 MOST_CELLS = 20_000_000
+
+
+Members = Literal["drawn", "estimate"]
 
 
 class UnitPrediction(NamedTuple):
@@ -38,10 +41,13 @@ class UnitPrediction(NamedTuple):
     k_hat: Float[np.ndarray, " unit"]
 
 
-def stack_of(problem: Problem) -> Family:
-    """The families behind a fitted problem."""
+def stack_of(problem: Problem, which: Members = "drawn") -> Family:
+    """The families behind a fitted problem: draws of what units share, where there are any, or the estimate alone."""
     assert problem.likelihood is not None
-    return families.stored_families(problem, own_leaves(problem), problem.likelihood.levels)
+    stack = families.stored_families(problem, own_leaves(problem), problem.likelihood.levels)
+    num = num_members(stack)
+    chosen = slice(0, 1) if which == "estimate" or num == 1 else slice(1, num)
+    return member_of(stack, chosen)
 
 
 def own_leaves(problem: Problem) -> Partition:
@@ -65,15 +71,17 @@ def predict_units(
     key: PRNGKeyArray,
     rng: np.random.Generator,
     given: Any = "start",
+    which: Members = "drawn",
 ) -> UnitPrediction:
     """Samples for every condition of `data`, which has one trajectory each, given some of the readings.
 
     `given` is "start" for the reading that each trajectory starts with (nothing where the start is known exactly),
-    "all" for every reading, "none", or a mask of readings, (traj, time, out).
+    "all" for every reading, "none", or a mask of readings, (traj, time, out). With `which="estimate"` what all units
+    share is taken as known.
     """
     arranged = arrange(config, data, rule, given)
     with in_64_bits():
-        stack = stack_of(problem)
+        stack = stack_of(problem, which)
         found = condition(stack, arranged.units, num_samples, num_points=NUM_POINTS, seed=config.seed, key=key)
         outputs, noise = respond(stack, arranged, found.xi, found.member)
     noisy = outputs + noise * rng.standard_normal(outputs.shape)
@@ -148,3 +156,41 @@ def respond(
                 picked = np.take_along_axis(picked, arranged.rows[mine][None, :, :, None], axis=2)
             whole[:, mine] = picked
     return outputs, noise
+
+
+def joined(known: Dataset, new: Dataset) -> tuple[Dataset, np.ndarray]:
+    """Both data sets in one, units of the same name being one unit, and which trajectories are new.
+
+    Every trajectory is a condition of its own. Starts that were read are revealed, so that none is needed.
+    """
+    parts = [revealed_start(part) for part in (known, new)]
+    names = sorted({name for part in parts for name in part.unit_names})
+    longest = max(part.num_times for part in parts)
+
+    def padded(values: np.ndarray, mode: Any) -> np.ndarray:
+        widths = [(0, 0), (0, longest - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]
+        return np.pad(values, widths, mode=mode)
+
+    units = [names.index(part.unit_names[code]) for part in parts for code in part.unit]
+    num = len(units)
+    arrays = {
+        name: np.concatenate([padded(getattr(part, name), "edge") for part in parts]) for name in ("times", "inputs")
+    }
+    arrays |= {
+        name: np.concatenate([padded(getattr(part, name), "constant") for part in parts])
+        for name in ("outputs", "mask")
+    }
+    both = dataclasses.replace(
+        parts[0],
+        **arrays,
+        initial=None
+        if parts[0].initial is None or parts[1].initial is None
+        else np.concatenate([p.initial for p in parts]),
+        condition=np.arange(num),
+        unit=np.asarray(units),
+        condition_names=tuple(f"{names[unit]} ({row})" for row, unit in enumerate(units)),
+        unit_names=tuple(names),
+        attributes={},
+        labels={},
+    )
+    return both, np.arange(num) >= parts[0].num_trajectories
