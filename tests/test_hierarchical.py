@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax.flatten_util import ravel_pytree
+from one_compartment import SPARSE, SPARSE_TRUTH, Truth, family_at, numbers_of, quadrature, simulate
 from scipy.integrate import trapezoid
 
 import problems
@@ -23,7 +24,6 @@ from langenode.inference.partition import Partition
 from langenode.models import Effects, LogNormal, UnitModel
 from langenode.posteriors import Gaussian, Reference, gaussian
 from langenode.posteriors.particles import relative_ess
-from one_compartment import SPARSE, SPARSE_TRUTH, Truth, family_at, numbers_of, quadrature, simulate
 
 KEY = jax.random.key(0)
 

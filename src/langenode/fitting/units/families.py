@@ -46,7 +46,7 @@ class CommonPrior(LogPrior):
     """Normal weights of networks, and log-normal noise and spreads, where the data have been standardised.
 
     Without it a network with more weights than units have readings would be fitted to their noise. The standard
-    deviation of a weight is one, that of the last layer of rates is the typical rate of the data. The equations of a
+    deviation of a weight is one; that of the last layer of rates is larger where the data change fast. The equations of a
     user's own have no prior but for networks in them.
     """
 
@@ -81,7 +81,8 @@ def make_prior(config: Config, family: Family, train: Dataset) -> CommonPrior:
 def _rate_scales(model: LatentODE, train: Dataset) -> dict[int, np.ndarray]:
     """Standard deviations of the weights of the first and the last layer of rates, by position.
 
-    The rates of the prior are as fast as those of the data. Inputs that are constant in time are covariates of units:
+    The scale of the last layer is half way, in logarithms, from one to that which makes rates as fast as the data's:
+    with the whole of it few units are fitted too closely, with one fast processes cannot be followed. Inputs that are constant in time are covariates of units:
     they have as many values as there are units, so that their weights are kept small.
     """
     layers = model.dynamics.layers
@@ -93,7 +94,7 @@ def _rate_scales(model: LatentODE, train: Dataset) -> dict[int, np.ndarray]:
         for name in ("weight", "bias")
     }
     num_states, width = layers[-1].weight.shape
-    rates = np.maximum(1.0, typical_rates(train, num_states) / np.sqrt(width))
+    rates = np.sqrt(np.maximum(1.0, typical_rates(train, num_states) / np.sqrt(width)))
     columns = np.ones(layers[0].weight.shape[1])
     columns[num_states : num_states + train.num_inputs] = np.where(is_covariate(train), COVARIATE_SCALE, 1.0)
     last = np.concatenate([np.ones(width - len(columns)), columns])
