@@ -5,8 +5,9 @@ import io
 import json
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -14,9 +15,9 @@ from unittest import mock
 import jax
 import numpy as np
 import pandas as pd
-from jax.experimental.compilation_cache import compilation_cache
 
 from langenode.cli import main
+from langenode.runs.processes import Ended
 
 
 class Done(NamedTuple):
@@ -43,6 +44,18 @@ def langenode(*words: str | Path, cwd: Path | None = None) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
+def in_this_process(commands: dict[str, list[str]], logs: Path, *, jobs: int, on_end: Callable[..., Any]) -> None:
+    """In place of `run_commands`, where the processes are not the subject: each spends seconds on imports."""
+    del jobs
+    for name, words in commands.items():
+        assert words[1:3] == ["-m", "langenode"]
+        begin = time.perf_counter()
+        found = langenode(*words[3:])
+        log = logs / f"{name}.log"
+        log.write_text(found.err)
+        on_end(name, Ended(found.code, found.out, log, time.perf_counter() - begin))
+
+
 def done(*words: str | Path, cwd: Path | None = None) -> Done:
     """A command that must succeed."""
     found = langenode(*words, cwd=cwd)
@@ -65,25 +78,22 @@ OWN = options(
     "mle.num_adam=20 mle.num_lbfgs=0 model.kind=state model.layers=[4] model.largest_step=1.0 predict.num_samples=32 "
     "predict.num_weights=64"
 )
-COMPILE_ONCE = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+CACHE_SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
 
 
-@contextlib.contextmanager
-def compiled_once(folder: Path) -> Iterator[dict[str, str]]:
-    """Keep compiled programs on disk, for later commands and (by the yielded environment) other processes."""
-    settings: dict[str, Any] = {"jax_compilation_cache_dir": str(folder), **COMPILE_ONCE}
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield {
-        **os.environ,
-        **{name.upper(): str(value) for name, value in settings.items()},
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+def shared_programs() -> dict[str, str]:
+    """The environment of processes that take the programs which this one has compiled, and leave theirs to it."""
+    settings = {name.upper(): str(getattr(jax.config, name)) for name in CACHE_SETTINGS}
+    return {**os.environ, **settings, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+def plain_environment() -> dict[str, str]:
+    """The environment without the suite's compiler flags, for processes whose programs are those of a user."""
+    return {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
 
 
 def frame(num: int = 6, steps: int = 6, scale: float = 1.0, seed: int = 0) -> pd.DataFrame:

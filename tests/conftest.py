@@ -1,5 +1,6 @@
 """Settings of the whole suite: 64-bit for closed forms, shapes checked at every call."""
 
+import os
 import shutil
 import tempfile
 
@@ -9,7 +10,11 @@ from jaxtyping import install_import_hook
 
 pytest.register_assert_rewrite("commands", "datasets", "pages", "problems", "small_fits")
 jax.config.update("jax_enable_x64", True)
-# Most of the suite's time is compilation of programs that run once, so XLA's optimisations are left out.
+# Most of the suite's time is compilation of programs that run once, so XLA's optimisations are left out, and loops are
+# written by the emitters that need least time, each program in one piece. Processes that tests start inherit the flags:
+# only programs made alike give the same bits. They are read at the first compilation; the last word is the caller's.
+QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{QUICK_FLAGS} {os.environ.get('XLA_FLAGS', '')}".strip()
 jax.config.update("jax_disable_most_optimizations", True)
 install_import_hook("langenode", "beartype.beartype")
 

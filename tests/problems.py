@@ -29,6 +29,12 @@ def quick_jit(function: Callable[..., Any]) -> Callable[..., Any]:
     return jit(function, compiler_options=QUICK)
 
 
+def optimised_jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`eqx.filter_jit` for programs that run longer than they compile: some optimisation pays, all of it does not."""
+    jit: Any = eqx.filter_jit
+    return jit(function, compiler_options={"xla_backend_optimization_level": 1})
+
+
 class LinearGaussian(eqx.Module):
     """`outputs = design w + sigma noise` with `w ~ N(prior_mean, prior_covariance)`: everything about it is known."""
 
@@ -179,7 +185,7 @@ class _Training(NamedTuple):
     optimiser: Any
 
 
-@eqx.filter_jit
+@optimised_jit
 def train(posterior, problem, *, num_updates, num_samples=64, learning_rate=1e-2, average=0.99, key):
     """Train a posterior on a problem: Adam with a cosine decay, and the running average of what it finds."""
     numbers, rest = eqx.partition(posterior, posterior.trained())

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from commands import OWN, compiled_once
+from commands import OWN
 from langenode import cli
 from langenode.data import load_data, save_data
 from langenode.experiments import own
@@ -501,16 +501,15 @@ def test_outputs_of_any_size_are_fitted(tmp_path, monkeypatch, capsys):
     """Outputs of 1e-12 and of 1e12 are standardised: the bands are finite, and the same up to their units."""
     monkeypatch.chdir(tmp_path)
     bands = {}
-    with compiled_once(tmp_path / "compiled"):
-        for scale in (1e-12, 1e12):
-            (tmp_path / "data.csv").write_text(text(rows(scale=scale)))
-            words = ["data.csv", "--out", f"runs/{scale}", *OWN]
-            assert command(monkeypatch, capsys, "fit", *words)[0] == 0
-            words = [f"runs/{scale}", "--data", "data.csv", "--out", f"{scale}"]
-            assert command(monkeypatch, capsys, "predict", *words)[0] == 0
-            bands[scale] = np.genfromtxt(f"{scale}.csv", delimiter=",", skip_header=1)[:, 2:] / scale
-            assert np.isfinite(bands[scale]).all() and 0.1 < np.abs(bands[scale]).max() < 100
-            found = json.loads((tmp_path / f"runs/{scale}/metrics.json").read_text())
-            assert found["crps"] > 0 and 0.01 < found["crps"] / scale < 10
+    for scale in (1e-12, 1e12):
+        (tmp_path / "data.csv").write_text(text(rows(scale=scale)))
+        words = ["data.csv", "--out", f"runs/{scale}", *OWN]
+        assert command(monkeypatch, capsys, "fit", *words)[0] == 0
+        words = [f"runs/{scale}", "--data", "data.csv", "--out", f"{scale}"]
+        assert command(monkeypatch, capsys, "predict", *words)[0] == 0
+        bands[scale] = np.genfromtxt(f"{scale}.csv", delimiter=",", skip_header=1)[:, 2:] / scale
+        assert np.isfinite(bands[scale]).all() and 0.1 < np.abs(bands[scale]).max() < 100
+        found = json.loads((tmp_path / f"runs/{scale}/metrics.json").read_text())
+        assert found["crps"] > 0 and 0.01 < found["crps"] / scale < 10
     # Up to float32 rounding through the twenty updates of the fit.
     np.testing.assert_allclose(bands[1e-12], bands[1e12], rtol=0.01, atol=0.01)

@@ -269,7 +269,7 @@ def test_an_ensemble_finds_both_modes(has_residual):
 # --- one contract
 
 # To compile; their moments, budgets and failures are tested elsewhere in this file.
-CONTRACT_SLOW = ("nuts", "sgld", "pathfinder", "smc")
+CONTRACT_SLOW = ("nuts", "sgld", "svgd", "pathfinder", "smc")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=[pytest.mark.slow])])

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from commands import OU, OWN, compiled_once, contents, done, frame, langenode, metrics_of
+from commands import OU, OWN, contents, done, frame, langenode, metrics_of, shared_programs
 from langenode.config import parse_overrides, read_toml
 from langenode.fitting.plan import plan_file
 from langenode.storage.folder import RunFolder
@@ -23,19 +23,13 @@ from langenode.storage.folder import RunFolder
 VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check", "methods")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment(tmp_path_factory):
-    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
-        yield found
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, environment):
+def whole(tmp_path_factory):
     """A run of the demonstration by another process, its progress in a log file."""
     folder = tmp_path_factory.mktemp("whole")
     with (folder / "log").open("wb") as log:
         words = [sys.executable, "-m", "langenode", "run", "ou", "--json", "--out", str(folder / "run"), *OU]
-        found = subprocess.run(words, stdout=subprocess.PIPE, stderr=log, env=environment)
+        found = subprocess.run(words, stdout=subprocess.PIPE, stderr=log, env=shared_programs())
     assert found.returncode == 0, (folder / "log").read_text()
     return folder, found.stdout.decode()
 
@@ -194,12 +188,12 @@ main()
 """
 
 
-def test_an_interrupted_fit_goes_on_and_the_folder_is_locked_meanwhile(whole, tmp_path, environment):
+def test_an_interrupted_fit_goes_on_and_the_folder_is_locked_meanwhile(whole, tmp_path):
     """The process stops in the middle of training and waits for the signal, so nothing depends on its speed."""
     folder = tmp_path / "run"
     words = ("run", "ou", "--out", str(folder), *OU)
     pipe = subprocess.PIPE
-    command = [sys.executable, "-c", HELD, *words]
+    command, environment = [sys.executable, "-c", HELD, *words], shared_programs()
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         assert process.stdin and process.stdout and process.stderr
         assert process.stdout.readline() == "held\n", process.stderr.read()

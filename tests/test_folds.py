@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import langenode as ln
-from commands import OWN, compiled_once, done, frame, metrics_of, options
+from commands import OWN, done, frame, metrics_of, options
 from langenode.data import DataError, assign_folds, by_fold, num_folds, padded
 from langenode.experiments import own
 from langenode.fitting import cross, plan
@@ -214,9 +214,7 @@ def run(tmp_path_factory):
     """A run with folds, from a table."""
     home = tmp_path_factory.mktemp("folds")
     frame().to_csv(home / "readings.csv", index=False)
-    with compiled_once(home / "compiled"):
-        fitted = done("fit", "readings.csv", "--out", "run", *FOLDS, cwd=home)
-        yield home, fitted
+    return home, done("fit", "readings.csv", "--out", "run", *FOLDS, cwd=home)
 
 
 def test_a_run_scores_every_trajectory_once_and_says_so(run):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fuzzing
-from test_commands import OWN, compiled_once, done, frame
+from test_commands import OWN, done, frame
 from test_damage import make_run
 
 NUM_FAST, NUM_SLOW, NUM_BATCHES = 500, 10_000, 20
@@ -81,8 +81,7 @@ def test_mutated_files(seeds, tmp_path):
 def test_ten_thousand_mutated_files(tmp_path):
     """In processes of their own, so that a hang inside C, a crash or too much memory is seen; the run is a real one."""
     frame().to_csv(tmp_path / "readings.csv", index=False)
-    with compiled_once(tmp_path / "compiled"):
-        done("fit", "readings.csv", "--out", "run", *OWN, cwd=tmp_path)
+    done("fit", "readings.csv", "--out", "run", *OWN, cwd=tmp_path)
     fuzzing.make_seeds(tmp_path / "seeds", tmp_path / "run")
     found: collections.Counter[str] = collections.Counter()
     size = NUM_SLOW // NUM_BATCHES

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from commands import compiled_once, done, options
+from commands import done, options, plain_environment
 from langenode.experiments import hyperelastic
 from langenode.fitting import build, methods
 from langenode.fitting.choose import configure
@@ -57,12 +57,6 @@ def test_the_other_two_ways_are_companions_with_settings_of_their_own():
     assert not hyperelastic.companions(configure("hyperelastic", [{"method": "paper"}]))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment(tmp_path_factory):
-    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
-        yield found
-
-
 CASES = {
     "default": [],
     "convex": ["--set", "model.convex=true", "--stochastic", "last_layer", "--rest", "refit"],
@@ -90,7 +84,7 @@ def test_the_claims_on_held_out_loadings(tmp_path):
     """The full and the refitted variant, from one run with a seed used for nothing else."""
     # In a process of its own, where programs are compiled with all optimisations.
     command = [sys.executable, "-m", "langenode", "run", "hyperelastic", "--out", "run", "--seed", "87"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    subprocess.run(command, check=True, cwd=tmp_path, env=plain_environment())
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert found["mle"]["rmse_over_data_std"] <= 0.1
     for way in ("full", "refit"):

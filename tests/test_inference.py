@@ -61,11 +61,12 @@ def small_problem(target, *, data=None, posterior=None, layers=(), where="all", 
     return problem, objective(problem, data, float)
 
 
-def quick_problem(target, **options) -> Any:
-    """The same with a Gaussian, which compiles sooner than a chain, for tests of the loop around the update."""
-    weights = Partition.of(small_model(), "all").flatten(small_model())
-    posterior = gaussian(Reference(weights, 0.5 * jnp.ones_like(weights)), key=KEY)
-    return small_problem(target, posterior=posterior, **options)
+def quick_problem(target, *, estimator="reparametrised", layers=(), where="all", **options) -> Any:
+    """The same with a Gaussian, which compiles sooner than a chain, for tests of what is around the posterior."""
+    model = small_model(layers)
+    weights = Partition.of(model, where).flatten(model)
+    posterior = gaussian(Reference(weights, 0.5 * jnp.ones_like(weights)), estimator=estimator, key=KEY)
+    return small_problem(target, posterior=posterior, layers=layers, where=where, **options)
 
 
 TARGETS = {
@@ -113,10 +114,7 @@ def test_gradient_equals_finite_differences_and_chunked_equals_unchunked(name):
 
 @pytest.mark.parametrize("estimator", [pytest.param("sticking", marks=[pytest.mark.slow]), "log_variance"])
 def test_chunked_equals_unchunked_for_the_other_estimators(estimator):
-    weights = Partition.of(small_model()).flatten(small_model())
-    reference = Reference(weights, 0.5 * jnp.ones_like(weights))
-    posterior = langevin(reference, num_steps=3, layers=(8,), estimator=estimator, key=KEY)
-    problem, data = small_problem(Posterior(), posterior=posterior)
+    problem, data = quick_problem(Posterior(), estimator=estimator)
     results = []
     for chunks in (1, 3):
         evaluate, params = gradient_of(problem, data, num_chunks=chunks)
@@ -134,11 +132,11 @@ def test_masked_cells_are_as_if_dropped_and_poison_nothing(name):
     masked = Dataset.from_arrays(whole.times[0], outputs, initial=whole.initial)
     dropped = Dataset.from_arrays(whole.times[0, :5], whole.outputs[:, :5], initial=whole.initial)
     if name == "energy":  # fewer cells, other principal directions: compare the maps' effect at given directions
-        maps = small_problem(TARGETS[name], data=masked)[1].observed.projection
+        maps = quick_problem(TARGETS[name], data=masked)[1].observed.projection
         assert not np.any(np.asarray(maps)[..., 5:, :])
     results = []
     for data in (masked, dropped) if name != "energy" else (masked,):
-        evaluate, params = gradient_of(*small_problem(TARGETS[name], data=data))
+        evaluate, params = gradient_of(*quick_problem(TARGETS[name], data=data))
         results.append(evaluate(params))
     assert all(np.isfinite(np.asarray(g)).all() for g in jax.tree.leaves(results[0][1]))
     if name != "energy":
@@ -147,7 +145,7 @@ def test_masked_cells_are_as_if_dropped_and_poison_nothing(name):
 
 
 def test_a_mini_batch_estimates_the_whole_log_likelihood_without_bias():
-    problem, data = small_problem(Posterior())
+    problem, data = quick_problem(Posterior())
     weights = problem.posterior.sample(1, key=KEY)
     problem = eqx.tree_at(
         lambda p: p.posterior, problem, gaussian(Reference(weights[0], 1e-9 + 0 * weights[0]), key=KEY)
@@ -170,9 +168,8 @@ SETTINGS = TrainSettings(num_updates=25, num_samples=8, block=10, learning_rate=
     ("name", "rest"), [("posterior", True), pytest.param("energy", False, marks=[pytest.mark.slow])]
 )
 def test_resumed_equals_uninterrupted_bit_for_bit_and_the_rest_moves_only_if_refitted(tmp_path, name, rest):
-    weights = Partition.of(small_model((3,)), "last_layer").flatten(small_model((3,)))
-    posterior = gaussian(Reference(weights, 0.5 * jnp.ones_like(weights)), key=KEY) if rest else None
-    problem, data = small_problem(TARGETS[name], layers=(3,), where="last_layer", posterior=posterior)
+    make = quick_problem if rest else small_problem
+    problem, data = make(TARGETS[name], layers=(3,), where="last_layer")
     settings = SETTINGS._replace(refit_rest=rest, batch_trajectories=6, patience=50)
     whole = train(problem, data, settings, key=KEY, validation=data)
     stored = []
@@ -314,7 +311,7 @@ def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature(
 
 
 def test_a_draw_without_a_likelihood_has_no_weight():
-    problem, _ = small_problem(Posterior(), data=small_data(2))
+    problem, _ = quick_problem(Posterior(), data=small_data(2))
 
     class Sometimes(eqx.Module):
         inner: NeuralODE
@@ -353,7 +350,7 @@ def test_numbers_for_absent_members_are_drawn_in_a_branch_of_their_own():
 
 
 def test_predictions_start_where_members_of_the_condition_did():
-    problem, _ = small_problem(TARGETS["energy"])
+    problem, _ = quick_problem(TARGETS["energy"])
     data = small_data()
     outputs, weights = predict(problem, data, 300, key=KEY)
     assert outputs.shape == (300, 1, 7, 1) and weights.shape == (300, 2)
@@ -362,7 +359,7 @@ def test_predictions_start_where_members_of_the_condition_did():
 
 
 def test_simulate_equals_one_model_at_a_time():
-    problem, _ = small_problem(TARGETS["energy"], layers=(3,), where="last_layer")
+    problem, _ = quick_problem(TARGETS["energy"], layers=(3,), where="last_layer")
     batch = small_data(2).arrays(float)
     weights = problem.posterior.sample(3, key=KEY)
     together = simulate(problem.model, problem.partition, weights, batch.times, batch.inputs, batch.initial)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from test_commands import OWN, compiled_once, frame
+from commands import OWN, frame, shared_programs
 
 NUM_KILLS, NUM_SIGNALS = 30, 20
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -99,18 +99,19 @@ def wait_for(process: subprocess.Popen[str], seconds: float) -> None:
 def whole(tmp_path_factory):
     """A run that nobody interrupts, the seconds it computes, and what compiles its programs once."""
     home = tmp_path_factory.mktemp("whole")
-    with compiled_once(home / "compiled") as environment:
-        Place(home / "first", environment).finish()
-        place = Place(home / "whole", environment)
-        spent = 0.0
-        with place.start() as process:
-            while (now := seconds_of(process)) is not None:
-                spent = now
-                time.sleep(0.01)
-            _, err = process.communicate()
-        assert process.returncode == 0, err
-        assert place.results() == Place.results(_at(home / "first"))
-        yield place, spent, environment, home
+    # In a folder of its own: a killed process may leave half a program behind.
+    environment = {**shared_programs(), "JAX_COMPILATION_CACHE_DIR": str(home / "compiled")}
+    Place(home / "first", environment).finish()
+    place = Place(home / "whole", environment)
+    spent = 0.0
+    with place.start() as process:
+        while (now := seconds_of(process)) is not None:
+            spent = now
+            time.sleep(0.01)
+        _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert place.results() == Place.results(_at(home / "first"))
+    return place, spent, environment, home
 
 
 def _at(path: Path) -> Place:

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import compiled_once, contents, done, frame, langenode, options
+from commands import contents, done, frame, in_this_process, langenode, options
 from langenode.config import ConfigError, parse_overrides
 from langenode.fitting.plan import plan_file
 from langenode.runs import grid, methods, sweep
 from langenode.runs.own_file import OwnFile
-from langenode.runs.processes import Ended
 
 # Of a model that is hardly fitted.
 pytestmark = pytest.mark.filterwarnings("ignore:the draws of laplace are not to be trusted")
@@ -27,17 +26,9 @@ TINY = options(SMALL)
 NAMED = {"id": "Probe [#]", "t": "elapsed time/s", "force": "F (N)", "x": "x_mm"}
 
 
-def in_this_process(commands, logs: Path, *, jobs, on_end) -> None:
-    for name, words in commands.items():
-        assert words[1:3] == ["-m", "langenode"]
-        found = langenode(*words[3:])
-        (logs / f"{name}.log").write_text(found.err)
-        on_end(name, Ended(found.code, found.out, logs / f"{name}.log", 0.0))
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    with compiled_once(tmp_path_factory.mktemp("compiled")), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "run_commands", in_this_process)
         folder = tmp_path_factory.mktemp("home")
         frame().rename(columns=NAMED).to_csv(folder / "readings.csv", index=False)

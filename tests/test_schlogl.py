@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from commands import compiled_once, done
+from commands import done
 from langenode.experiments import modes, schlogl
 from langenode.fitting.choose import configure
 from langenode.models import num_parameters
@@ -81,12 +81,6 @@ def test_exact_data_are_near_the_exact_law():
     distance = metrics.w1_to_law(data.outputs[:, :, 0], law.counts, law.probabilities)
     assert np.all(distance[1:] < 5 * law.std[1:] / np.sqrt(512))
     assert np.all(data.outputs[:, 0] == 250.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def environment(tmp_path_factory):
-    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
-        yield found
 
 
 CASES = {

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import compiled_once, contents, done, langenode, options
+from commands import contents, done, langenode, options, shared_programs
 from langenode import plots
 from langenode.config import ConfigError, parse_overrides, to_toml
 from langenode.fitting.choose import configure
@@ -53,8 +53,8 @@ def flat_numbers(nested: Any, prefix: str = "") -> dict[str, float]:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """Three points of the demonstration, of which one cannot be fitted."""
-    with compiled_once(tmp_path_factory.mktemp("compiled")) as environment, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in shared_programs().items():
             patch.setenv(name, value)
         folder = tmp_path_factory.mktemp("real") / "sweep"
         yield folder, langenode(*REAL, "--out", folder)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from commands import compiled_once, done, langenode, options
+from commands import done, langenode, options, plain_environment
 from langenode.experiments import viscoelastic
 from langenode.fitting import build, methods
 from langenode.fitting.choose import configure
@@ -69,12 +69,6 @@ def test_a_law_fitted_at_one_time_step_holds_at_another():
     np.testing.assert_allclose(law(times[::5], path[::5]), fine[::5], rtol=1e-9, atol=1e-12)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment(tmp_path_factory):
-    with compiled_once(tmp_path_factory.mktemp("compiled")) as found:
-        yield found
-
-
 CASES = {
     "default": ["--set", "model.correction=no"],
     "neural": ["--set", "model.correction=neural"],
@@ -102,7 +96,7 @@ def test_the_claims_on_held_out_loadings(tmp_path):
     """With a seed used for nothing else."""
     # In a process of its own, where programs are compiled with all optimisations.
     command = [sys.executable, "-m", "langenode", "run", "viscoelastic", "--out", "run", "--seed", "87"]
-    subprocess.run(command, check=True, cwd=tmp_path)
+    subprocess.run(command, check=True, cwd=tmp_path, env=plain_environment())
     found = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert found["mle"]["rmse_over_replica_std"] <= 0.1
     assert 0.9 <= found["std_ratio"] <= 1.1
