@@ -24,6 +24,7 @@ from langenode._types import Array, Float
 
 # Set only while a `Forwards` is traced, so that no compiled program depends on when it was made.
 _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
+LARGEST_STATE = 8
 
 
 class Forwards(eqx.Module):
@@ -42,10 +43,11 @@ class Forwards(eqx.Module):
 
 def evolve(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Float[Array, "step ..."]:
     """Return the states that follow `start`: `state = step(state, row)` for each row of `drive`."""
-    if not _is_forwards.get():
+    is_forwards = _is_forwards.get()
+    if not is_forwards and start.size > LARGEST_STATE:
         return _scan(step, start, drive)
     plain, weights = _opened(step, start, jax.tree.map(lambda leaf: leaf[0], drive))
-    return _evolve(weights, start, drive, step=plain)
+    return (_evolve if is_forwards else _evolve_at_once)(weights, start, drive, step=plain)
 
 
 def at_every_time(function: Callable[..., Array], *rows: Array) -> Float[Array, "time ..."]:
@@ -68,6 +70,38 @@ def _scan(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Arra
         return state, state
 
     return jax.lax.scan(advance, start, drive)[1]
+
+
+@eqx.filter_custom_jvp
+def _evolve_at_once(weights: list[Array], start: Array, drive: Any, *, step: Callable[..., Array]) -> Array:
+    return _scan(lambda state, row: step(state, row, *weights), start, drive)
+
+
+@_evolve_at_once.def_jvp
+def _all_steps_at_once(primals: Any, tangents: Any, *, step: Callable[..., Array]) -> tuple[Array, Array]:
+    weights, start, drive = primals
+    states = _evolve_at_once(weights, start, drive, step=step)
+    before = jnp.concatenate([start[None], states[:-1]])
+
+    def after(weights: list[Array], drive: Any) -> Array:
+        return jax.vmap(lambda state, row: step(state, row, *weights))(before, drive)
+
+    def flat_step(state: Array, row: Any) -> Array:
+        return jnp.ravel(step(state.reshape(start.shape), row, *weights))
+
+    pushed = jnp.zeros_like(states)
+    if jax.tree.leaves((tangents[0], tangents[2])):
+        pushed = eqx.filter_jvp(after, (weights, drive), (tangents[0], tangents[2]))[1]
+    by_state = jax.vmap(jax.jacfwd(flat_step))(before.reshape(len(before), -1), drive)
+
+    def advance(change: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
+        slope, push = terms
+        change = jnp.sum(slope * change, axis=-1) + push
+        return change, change
+
+    first = jnp.zeros_like(start) if tangents[1] is None else tangents[1]
+    _, changes = jax.lax.scan(advance, jnp.ravel(first), (by_state, pushed.reshape(len(states), -1)))
+    return states, changes.reshape(states.shape)
 
 
 @eqx.filter_custom_jvp
