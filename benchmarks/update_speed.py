@@ -18,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Updates of the shorter and the longer run; whole blocks, so that both validate equally often per update. The comparison
-# fit of Schlogl has as many updates as the run, 200 at most: both runs must have them.
+# Updates of the shorter and the longer run; whole blocks, so that both validate equally often per update. The fit that
+# Schlogl is compared with has as many updates as the run, 200 at most: both runs must reach that.
 SHORT = 200
 LONG = {"ou": 1000, "schlogl": 600, "hyperelastic": 600, "viscoelastic": 600}
 

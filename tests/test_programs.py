@@ -9,8 +9,8 @@ from pathlib import Path
 
 import jax
 import pytest
-from commands import OU, metrics_of
 
+from commands import OU, metrics_of
 from langenode.cli import programs
 
 ENVIRONMENT = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_PLATFORMS": "cpu"}

@@ -199,6 +199,13 @@ def test_the_gradient_of_the_weights_is_summed_once_after_all_steps():
     assert shapes[evolve] == {(1,)}
 
 
+def test_a_trajectory_of_a_single_time_has_no_step():
+    outputs, flat = outputs_by_weights(ode(trainable_initial=True), jnp.ones((2, 1, 1)), None)
+    found = jax.grad(lambda w: outputs(w).sum())(flat)
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() > 0.0
+
+
 def test_many_states_are_differentiated_step_by_step():
     """The slope of a step by its state has as many columns as there are states."""
 

@@ -2,7 +2,7 @@
 
 JAX's persistent cache in `$XDG_CACHE_HOME/langenode/compiled` (`~/.cache` where that is not set). Only the command uses
 it: the library never changes JAX's settings. `LANGENODE_CACHE=off` turns it off and `LANGENODE_CACHE=FOLDER` moves it.
-Programs are the same ones whether read or compiled, so a folder that cannot be used is no error: then there is no cache.
+Results are the same with programs read from disk, so a folder that cannot be used is no error: then there is no cache.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def clear_oldest(root: Path, largest: int) -> None:
 
 
 def _processor() -> str:
-    """A name for this kind of processor: programs use its instructions, and a home may be shared by several machines."""
+    """A name for this kind of processor: programs use its instructions, and several machines may share a home."""
     facts = [platform.system(), platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

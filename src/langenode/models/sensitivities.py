@@ -1,14 +1,14 @@
-"""Derivatives of trajectories with respect to many weights: forward in time, reverse mode within a step.
+"""Derivatives of trajectories with respect to weights: all steps at once, or forward in time.
+
+The changes of states obey `S' = A S + B dw`, with `A = d step / d state` and `B = d step / d weights`. Once the states
+are known, every A and B follows from them without the others. `evolve` therefore differentiates all steps at once, and
+only the recursion itself runs step by step. For the gradient of a single number the weights then have one large product
+for all steps, where plain back-propagation adds up their gradient in every step.
 
 A Jacobian with respect to p weights costs p tangents through every network, or a backward pass for every output. A step
-of a state of n numbers, however, has only n rows, which n backward passes give; the state's sensitivities S to the
-weights then obey
-
-    S' = A S + B,    A = d step / d state,    B = d step / d weights
-
-`Forwards(function)` has the same values as `function`; its Jacobian is computed in this way in everything that `evolve`
-and `at_every_time` run. This pays where states and outputs are fewer than weights. For the gradient of a single number
-one backward pass through everything is cheaper, so training does not use it.
+of a state of n numbers, however, has only n rows, which n backward passes give. `Forwards(function)` has the values of
+`function`; its Jacobian is computed in this way, S carried forward in time, in everything that `evolve` and
+`at_every_time` run. This pays where states and outputs are fewer than weights; training does not use it.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,7 @@ from langenode._types import Array, Float
 
 # Set only while a `Forwards` is traced, so that no compiled program depends on when it was made.
 _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
+# Numbers in a state above which steps are differentiated one by one: A costs one tangent of a step for each of them.
 LARGEST_STATE = 8
 
 
@@ -46,7 +47,8 @@ def evolve(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Flo
     is_forwards = _is_forwards.get()
     if not is_forwards and start.size > LARGEST_STATE:
         return _scan(step, start, drive)
-    plain, weights = _opened(step, start, jax.tree.map(lambda leaf: leaf[0], drive))
+    # Zeros in place of the first row, which a trajectory with a single time does not have.
+    plain, weights = _opened(step, start, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drive))
     return (_evolve if is_forwards else _evolve_at_once)(weights, start, drive, step=plain)
 
 
@@ -80,8 +82,9 @@ def _evolve_at_once(weights: list[Array], start: Array, drive: Any, *, step: Cal
 @_evolve_at_once.def_jvp
 def _all_steps_at_once(primals: Any, tangents: Any, *, step: Callable[..., Array]) -> tuple[Array, Array]:
     weights, start, drive = primals
+    # By the same rule, not by a scan, so that second derivatives are computed in this way, too.
     states = _evolve_at_once(weights, start, drive, step=step)
-    before = jnp.concatenate([start[None], states[:-1]])
+    before = jnp.concatenate([start[None], states])[:-1]
 
     def after(weights: list[Array], drive: Any) -> Array:
         return jax.vmap(lambda state, row: step(state, row, *weights))(before, drive)
