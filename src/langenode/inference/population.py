@@ -187,7 +187,7 @@ def fair_energy_score(ours: Array, theirs: Array, weights: Array) -> Float[Array
     return jnp.sum(per_member * weights) / jnp.sum(weights)
 
 
-def _in_each_condition(function: Callable[..., Array], *sets: Float[Array, "point condition score"]) -> Array:
+def _in_each_condition(function: Callable[..., Array], *sets: Float[Array, "_ condition score"]) -> Array:
     return jax.vmap(function, in_axes=1, out_axes=1)(*sets)
 
 
