@@ -102,9 +102,9 @@ def test_the_programs_not_used_for_longest_are_cleared(tmp_path):
 
 @pytest.fixture
 def jax_without_cache():
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    names = (programs.SETTING, "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
-    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update(programs.SETTING, None)
     with warnings.catch_warnings():
         yield
     for name, value in before.items():
@@ -113,9 +113,9 @@ def jax_without_cache():
 
 def test_a_cache_of_the_users_own_is_left_alone(tmp_path, monkeypatch, jax_without_cache):
     monkeypatch.setenv("LANGENODE_CACHE", str(tmp_path / "ours"))
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "theirs"))
+    jax.config.update(programs.SETTING, str(tmp_path / "theirs"))
     programs.keep()
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "theirs")
-    jax.config.update("jax_compilation_cache_dir", None)
+    assert getattr(jax.config, programs.SETTING) == str(tmp_path / "theirs")
+    jax.config.update(programs.SETTING, None)
     programs.keep()
-    assert Path(jax.config.jax_compilation_cache_dir).parent == tmp_path / "ours"
+    assert Path(getattr(jax.config, programs.SETTING)).parent == tmp_path / "ours"

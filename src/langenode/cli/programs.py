@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "LANGENODE_CACHE"
+SETTING = "jax_compilation_cache_dir"
 LARGEST_CACHE = 2**30  # bytes; a run of a demonstration leaves some tens of millions
 
 
@@ -23,12 +24,12 @@ def keep() -> None:
     """Let JAX keep its programs, unless it was told where to keep them already."""
     import jax
 
-    if jax.config.jax_compilation_cache_dir is not None:
+    if getattr(jax.config, SETTING) is not None:
         return
     folder = usable_folder(os.environ)
     if folder is None:
         return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update(SETTING, str(folder))
     # Small programs are many, and compiling them takes as long in all as the large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # A disk that fills up, or a program that another command is just writing: it is compiled instead.

@@ -95,7 +95,7 @@ def _all_steps_at_once(primals: Any, tangents: Any, *, step: Callable[..., Array
     pushed = jnp.zeros_like(states)
     if jax.tree.leaves((tangents[0], tangents[2])):
         pushed = eqx.filter_jvp(after, (weights, drive), (tangents[0], tangents[2]))[1]
-    by_state = jax.vmap(jax.jacfwd(flat_step))(before.reshape(len(before), -1), drive)
+    by_state = jax.vmap(jax.jacfwd(flat_step))(before.reshape(len(before), start.size), drive)
 
     def advance(change: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
         slope, push = terms
@@ -103,7 +103,7 @@ def _all_steps_at_once(primals: Any, tangents: Any, *, step: Callable[..., Array
         return change, change
 
     first = jnp.zeros_like(start) if tangents[1] is None else tangents[1]
-    _, changes = jax.lax.scan(advance, jnp.ravel(first), (by_state, pushed.reshape(len(states), -1)))
+    _, changes = jax.lax.scan(advance, jnp.ravel(first), (by_state, pushed.reshape(len(states), start.size)))
     return states, changes.reshape(states.shape)
 
 
