@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from langenode.models import (
     neural_ode,
     tensor_law,
 )
-from langenode.models.sensitivities import at_every_time, evolve
+from langenode.models.sensitivities import LARGEST_STATE, _scan, at_every_time, evolve
 
 KEY = jax.random.key(0)
 
@@ -123,17 +124,97 @@ def test_a_step_is_differentiated_once_for_all_weights():
 
     plain = str(jax.make_jaxpr(jax.jacfwd(outputs))(jnp.ones(40)))
     carried = str(jax.make_jaxpr(jax.jacfwd(Forwards(outputs)))(jnp.ones(40)))
-    for squares in ("f64[40,40] = mul", "f64[40,3,40] = mul"):  # forty tangents of forty sines
-        assert squares in plain
+    assert "f64[40,3,40] = mul" in plain  # forty tangents of forty sines, at three times
+    for squares in ("f64[40,40] = mul", "f64[40,3,40] = mul"):
         assert squares not in carried
 
 
-def test_gradients_outside_are_as_before():
-    """The rule is for what `Forwards` runs: a model called plainly has no custom derivative in its program."""
+def test_sensitivities_are_carried_only_where_asked_for():
+    """A model called plainly, before or after, carries no Jacobian through its steps."""
     outputs, flat = outputs_by_weights(ode(), jnp.ones((2, 6, 1)), jnp.ones(2))
-    Forwards(outputs)(flat)
-    assert "custom_jvp" not in str(jax.make_jaxpr(lambda w: outputs(w).sum())(flat))
-    assert "custom_jvp" in str(jax.make_jaxpr(lambda w: Forwards(outputs)(w).sum())(flat))
+    before = str(jax.make_jaxpr(jax.jacfwd(outputs))(flat))
+    assert str(jax.make_jaxpr(jax.jacfwd(Forwards(outputs)))(flat)) != before
+    assert str(jax.make_jaxpr(jax.jacfwd(outputs))(flat)) == before
+
+
+def driven(w, run):
+    """Two states whose step, start and drive depend on the weights, by `evolve` or by a plain scan."""
+    drive = (w[1] * jnp.arange(5.0)[:, None], jnp.arange(5))
+    return run(
+        lambda h, row: h + 0.1 * w[2] * jnp.tanh(w[0] * h[::-1] + row[0] + row[1]), jnp.stack([w[0], 1.0]), drive
+    )
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [jax.jacrev, jax.jacfwd, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))],
+    ids=["reverse", "forward", "hessian", "reverse twice"],
+)
+def test_derivatives_of_all_steps_at_once_are_those_of_a_plain_scan(derivative):
+    w = jnp.array([0.5, 0.3, -0.2])
+    np.testing.assert_array_equal(driven(w, evolve), driven(w, _scan))
+    found, plain = (derivative(lambda w, run=run: driven(w, run))(w) for run in (evolve, _scan))
+    assert np.abs(plain).max() > 0.1
+    np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-14)
+
+
+EVOLVING = [n for n in MODELS if n not in ("adaptive", "no dynamics", "potential")]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in EVOLVING])
+def test_gradients_of_many_samples_are_those_of_a_plain_scan(name, monkeypatch):
+    """One set of weights per sample and two trajectories each, as in training."""
+    make, num_inputs, start = MODELS[name]
+    inputs = 0.05 * jax.random.normal(KEY, (2, 6, num_inputs))
+    outputs, flat = outputs_by_weights(make(), inputs, None if start is None else jnp.array(start))
+    samples = flat + 0.1 * jax.random.normal(KEY, (3, flat.size))
+
+    def value_and_gradient(samples):
+        return jax.value_and_grad(lambda samples: jnp.sum(jnp.sin(jax.vmap(outputs)(samples))))(samples)
+
+    value, gradient = jax.jit(value_and_gradient)(samples)
+    monkeypatch.setattr("langenode.models.sensitivities.LARGEST_STATE", 0)
+    plain_value, plain = jax.jit(lambda samples: value_and_gradient(samples))(samples)
+    np.testing.assert_allclose(value, plain_value, rtol=1e-12)
+    np.testing.assert_allclose(gradient, plain, rtol=1e-10, atol=1e-10 * np.abs(plain).max())
+
+
+def carried_shapes(jaxpr):
+    """The shapes of everything that the loops of a program carry from step to step."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "scan":
+            first = equation.params["num_consts"]
+            yield from (v.aval.shape for v in equation.invars[first : first + equation.params["num_carry"]])
+        for part in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from carried_shapes(part)
+
+
+def test_the_gradient_of_the_weights_is_summed_once_after_all_steps():
+    def loss(w, run):
+        return run(lambda h, row: h + jnp.sin(w * h * row).sum()[None], jnp.ones(1), jnp.arange(3.0)).sum()
+
+    programs = {run: jax.make_jaxpr(jax.grad(loss), 1)(jnp.ones(40), run) for run in (evolve, _scan)}
+    shapes = {run: set(carried_shapes(program.jaxpr)) for run, program in programs.items()}
+    assert (40,) in shapes[_scan]
+    assert shapes[evolve] == {(1,)}
+
+
+def test_a_trajectory_of_a_single_time_has_no_step():
+    outputs, flat = outputs_by_weights(ode(trainable_initial=True), jnp.ones((2, 1, 1)), None)
+    found = jax.grad(lambda w: outputs(w).sum())(flat)
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() > 0.0
+
+
+def test_many_states_are_differentiated_step_by_step():
+    """The slope of a step by its state has as many columns as there are states."""
+
+    def states(h):
+        return evolve(lambda h, row: jnp.sin(h) * row, h, jnp.arange(1.0, 4.0))
+
+    few, many = (str(jax.make_jaxpr(states)(jnp.ones(num))) for num in (LARGEST_STATE, LARGEST_STATE + 1))
+    assert "custom_jvp" in few
+    assert "custom_jvp" not in many
 
 
 @pytest.mark.parametrize("kinds", [(np.float32, np.float64), (np.float64, np.float32)])

@@ -261,11 +261,14 @@ def list_methods(*, as_json: bool) -> None:
 
 
 def prepare_jax() -> None:
-    """The command runs with 64-bit on; the configuration's precision sets the arrays."""
+    """The command runs with 64-bit on, the configuration's precision sets the arrays; programs are kept on disk."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import jax
 
+    from langenode.cli import programs
+
     jax.config.update("jax_enable_x64", True)
+    programs.keep()
 
 
 def _finish(path: Path, *, as_json: bool) -> None:

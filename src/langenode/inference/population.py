@@ -4,6 +4,8 @@
 a `Population` target, `energy_score` what validation watches.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import numpy as np
 
 from langenode._types import Array, Bool, Float
 from langenode.data import Replicates
+from langenode.inference.distances import total_distances
 from langenode.inference.principal import Components, principal_maps
 from langenode.inference.sorting import sort_rows
 from langenode.inference.targets import Population
@@ -166,27 +169,26 @@ def whitened_scores(deviations: Array, observed: Observed) -> tuple[Array, Array
 
 
 def fair_energy_score(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]:
-    """Mean over members j of `E|x_r - y_j| - 1/2 E|x_r - x_r'|`, the second mean over r != r' only (unbiased).
-
-    A small constant under the root keeps the gradient finite where two points coincide.
-    """
+    """Mean over members j of `E|x_r - y_j| - 1/2 E|x_r - x_r'|`, the second mean over r != r' only (unbiased)."""
     num_samples = ours.shape[1]
-    is_shared = ours.shape[0] == 1
-    cross = _distance(ours[0][None] - theirs[:, None] if is_shared else ours - theirs[:, None]).mean(1)
 
-    @jax.checkpoint
-    def spread(points):
-        pairs = _distance(points[:, None] - points[None, :])
-        off_diagonal = 1.0 - jnp.eye(num_samples, dtype=pairs.dtype)[:, :, None]
-        return (pairs * off_diagonal).sum((0, 1)) / (num_samples * (num_samples - 1))
+    def cross(points: Array, members: Array) -> Array:
+        return _in_each_condition(lambda p, m: total_distances(p, m, False), points, members) / num_samples
 
-    # One map at a time: with a map for every member all pairs at once would not fit in memory.
-    per_member = cross - 0.5 * (spread(ours[0])[None] if is_shared else jax.lax.map(spread, ours))
+    def spread(points: Array) -> Array:
+        totals = _in_each_condition(lambda p: total_distances(p, p, True), points)
+        return totals.sum(0) / (num_samples * (num_samples - 1))
+
+    if ours.shape[0] == 1:
+        per_member = cross(ours[0], theirs) - 0.5 * spread(ours[0])
+    else:
+        # One map at a time: with a map for every member all pairs at once would not fit in memory.
+        per_member = jax.vmap(cross)(ours, theirs[:, None])[:, 0] - 0.5 * jax.lax.map(spread, ours)
     return jnp.sum(per_member * weights) / jnp.sum(weights)
 
 
-def _distance(difference: Array) -> Array:
-    return jnp.sqrt(jnp.sum(difference**2, axis=-1) + 1e-8)
+def _in_each_condition(function: Callable[..., Array], *sets: Float[Array, "_ condition score"]) -> Array:
+    return jax.vmap(function, in_axes=1, out_axes=1)(*sets)
 
 
 def moment_error(ours: Array, theirs: Array, weights: Array) -> Float[Array, ""]:

@@ -61,8 +61,14 @@ class MLP(eqx.Module):
         activation = ACTIVATIONS[self.activation]
         features = x
         for layer in self.layers[:-1]:
-            features = activation(layer(features))
-        return self.layers[-1](jnp.concatenate([features, x]) if self.skip else features)
+            features = activation(affine(layer, features))
+        return affine(self.layers[-1], jnp.concatenate([features, x]) if self.skip else features)
+
+
+def affine(layer: eqx.nn.Linear, x: Float[Array, " in"]) -> Float[Array, " out"]:
+    """Return `W x + b`, as the product of a row with W^T: of many points it has the points first, uncopied."""
+    assert layer.bias is not None  # eqx.nn.Linear allows None
+    return x @ layer.weight.T + layer.bias
 
 
 class ConvexMLP(eqx.Module):

@@ -1,14 +1,14 @@
-"""Derivatives of trajectories with respect to many weights: forward in time, reverse mode within a step.
+"""Derivatives of trajectories with respect to weights: all steps at once, or forward in time.
+
+The changes of states obey `S' = A S + B dw`, with `A = d step / d state` and `B = d step / d weights`. Once the states
+are known, every A and B follows from them without the others. `evolve` therefore differentiates all steps at once, and
+only the recursion itself runs step by step. For the gradient of a single number the weights then have one large product
+for all steps, where plain back-propagation adds up their gradient in every step.
 
 A Jacobian with respect to p weights costs p tangents through every network, or a backward pass for every output. A step
-of a state of n numbers, however, has only n rows, which n backward passes give; the state's sensitivities S to the
-weights then obey
-
-    S' = A S + B,    A = d step / d state,    B = d step / d weights
-
-`Forwards(function)` has the same values as `function`; its Jacobian is computed in this way in everything that `evolve`
-and `at_every_time` run. This pays where states and outputs are fewer than weights. For the gradient of a single number
-one backward pass through everything is cheaper, so training does not use it.
+of a state of n numbers, however, has only n rows, which n backward passes give. `Forwards(function)` has the values of
+`function`; its Jacobian is computed in this way, S carried forward in time, in everything that `evolve` and
+`at_every_time` run. This pays where states and outputs are fewer than weights; training does not use it.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,8 @@ from langenode._types import Array, Float
 
 # Set only while a `Forwards` is traced, so that no compiled program depends on when it was made.
 _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
+# Numbers in a state above which steps are differentiated one by one: A costs one tangent of a step for each of them.
+LARGEST_STATE = 8
 
 
 class Forwards(eqx.Module):
@@ -42,10 +44,12 @@ class Forwards(eqx.Module):
 
 def evolve(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Float[Array, "step ..."]:
     """Return the states that follow `start`: `state = step(state, row)` for each row of `drive`."""
-    if not _is_forwards.get():
+    is_forwards = _is_forwards.get()
+    if not is_forwards and start.size > LARGEST_STATE:
         return _scan(step, start, drive)
-    plain, weights = _opened(step, start, jax.tree.map(lambda leaf: leaf[0], drive))
-    return _evolve(weights, start, drive, step=plain)
+    # Zeros in place of the first row, which a trajectory with a single time does not have.
+    plain, weights = _opened(step, start, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drive))
+    return (_evolve if is_forwards else _evolve_at_once)(weights, start, drive, step=plain)
 
 
 def at_every_time(function: Callable[..., Array], *rows: Array) -> Float[Array, "time ..."]:
@@ -68,6 +72,39 @@ def _scan(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Arra
         return state, state
 
     return jax.lax.scan(advance, start, drive)[1]
+
+
+@eqx.filter_custom_jvp
+def _evolve_at_once(weights: list[Array], start: Array, drive: Any, *, step: Callable[..., Array]) -> Array:
+    return _scan(lambda state, row: step(state, row, *weights), start, drive)
+
+
+@_evolve_at_once.def_jvp
+def _all_steps_at_once(primals: Any, tangents: Any, *, step: Callable[..., Array]) -> tuple[Array, Array]:
+    weights, start, drive = primals
+    # By the same rule, not by a scan, so that second derivatives are computed in this way, too.
+    states = _evolve_at_once(weights, start, drive, step=step)
+    before = jnp.concatenate([start[None], states])[:-1]
+
+    def after(weights: list[Array], drive: Any) -> Array:
+        return jax.vmap(lambda state, row: step(state, row, *weights))(before, drive)
+
+    def flat_step(state: Array, row: Any) -> Array:
+        return jnp.ravel(step(state.reshape(start.shape), row, *weights))
+
+    pushed = jnp.zeros_like(states)
+    if jax.tree.leaves((tangents[0], tangents[2])):
+        pushed = eqx.filter_jvp(after, (weights, drive), (tangents[0], tangents[2]))[1]
+    by_state = jax.vmap(jax.jacfwd(flat_step))(before.reshape(len(before), start.size), drive)
+
+    def advance(change: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
+        slope, push = terms
+        change = jnp.sum(slope * change, axis=-1) + push
+        return change, change
+
+    first = jnp.zeros_like(start) if tangents[1] is None else tangents[1]
+    _, changes = jax.lax.scan(advance, jnp.ravel(first), (by_state, pushed.reshape(len(states), start.size)))
+    return states, changes.reshape(states.shape)
 
 
 @eqx.filter_custom_jvp
