@@ -111,7 +111,8 @@ def fit_part(train: Any, test: Any, seed: int) -> tuple[Any, dict[str, Any]]:
     record = {key: found.get(key) for key in ("method", "target", "skill", "coverage", "coverage_check", "calibration")}
     record |= {"level": found["verdict"]["level"], "text": found["verdict"]["text"]}
     record["relative_ess"] = (found.get("posterior") or {}).get("relative_ess")
-    record["kinds"] = (found.get("cross_validation") or {}).get("kinds")
+    record["noise_factor"] = fit.noise_factor.tolist()
+    record["cross_validation"] = fit.diagnostics.get("cross_validation")
     return fit, record | {"seconds": processor_seconds() - begin}
 
 
