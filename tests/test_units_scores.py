@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,12 +21,12 @@ from langenode.fitting.units.scoring import HeldOut, first_readings, score_units
 from langenode.inference.hierarchical.conditional import stacked
 from langenode.inference.predictions import Rule
 from langenode.models import Effects, Normal, UnitModel
-from langenode.reports.run_page import render_report
+from langenode.reports.run_page import render_report, write_report
 from langenode.reports.units_section import units_section
 from langenode.scores import predictive_check
 from langenode.scores.npde import below_limit, npde, npde_summary
 from langenode.scores.verdict import judge
-from pages import BAD_NAME, Outline, make_run
+from pages import BAD_NAME, Outline, look, make_run
 
 # Readings are `level + noise` in scaled units, with levels N(MEAN, SPREAD); those of the data are SHIFT + SCALE times.
 MEAN, SPREAD, NOISE, SHIFT, SCALE = 1.0, 0.8, 0.5, 3.0, 2.0
@@ -74,7 +75,8 @@ def covariance(num):
 
 def log_density(readings):
     mean = np.full(readings.shape[1], SHIFT + SCALE * MEAN)
-    return multivariate_normal(mean, covariance(readings.shape[1])).logpdf(readings)
+    cov: Any = covariance(readings.shape[1])
+    return multivariate_normal.logpdf(readings, mean, cov)
 
 
 def standard_error(held_out, num_given):
@@ -291,6 +293,11 @@ def test_the_report_has_a_section_on_units(tmp_path):
         assert words in text
     assert f"{BAD_NAME} 1.59 0.315 19.8 %" in text and "sd(log V) 0 unknown unknown" in text
     assert "log V 30 % 0.00 0.95" in text
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_section_shows_well(browser, tmp_path, width):
+    assert look(browser, write_report(make_run(tmp_path / "run", metrics=unit_metrics())), width) == {}
 
 
 @pytest.mark.parametrize("metrics", [{}, {"hierarchical": None}, {"hierarchical": {"parameters": 3, "ess": "x"}}])
