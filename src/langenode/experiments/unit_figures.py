@@ -217,7 +217,7 @@ def _effects(views: UnitViews, found: Any) -> Drawing:
         "close to zero by the shrinkage."
     )
     numbers = [
-        (f"shrinkage, {name}", f"{100 * value:.0f} %")
+        (f"shrinkage, {name}", f"{round(100 * value)} %")
         for name, value in zip(views.effect_names, shrinkage, strict=False)
     ]
     return Drawing(figure, "Effects of the units", caption, "Histograms and pairs of the units' effects.", numbers)

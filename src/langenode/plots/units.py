@@ -135,7 +135,7 @@ def effect_panels(effects: np.ndarray, names: Sequence[str], shrinkage: Sequence
     for i in range(num):
         axes[i, i].hist(effects[:, i], _edges(effects[:, i]), density=True, color=OURS, alpha=0.45, label="draws")
         _normal_curve(axes[i, i])
-        told = f", shrinkage {100 * shrinkage[i]:.0f} %" if i < len(shrinkage) else ""
+        told = f", shrinkage {round(100 * shrinkage[i])} %" if i < len(shrinkage) else ""
         axes[i, i].set_title(f"{short(names[i], 16)}{told}", fontsize=8)
         for k in range(num):
             axis = axes[i, k]

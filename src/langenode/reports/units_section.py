@@ -21,9 +21,7 @@ def units_section(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
 def _parameters(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for row in _records(found.get("parameters")):
-        rse = row.get("rse")
-        percent = f"{100 * rse:.1f} %" if _is_number(rse) else None
-        cells = [_number(row.get("estimate"), "{:.4g}"), _number(row.get("se"), "{:.3g}"), percent]
+        cells = [_number(row.get("estimate"), "{:.4g}"), _number(row.get("se"), "{:.3g}"), _percent(row.get("rse"), 1)]
         rows.append({"label": as_text(row.get("name")), "cells": [as_cell(cell) for cell in cells]})
     return rows
 
@@ -57,8 +55,7 @@ def _effects(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     rows = []
     for name, shrinkage, mean, spread in zip(names, shrinkages, means, spreads, strict=False):
-        percent = f"{100 * shrinkage:.0f} %" if _is_number(shrinkage) else None
-        cells = [percent, _number(mean, "{:.2f}"), _number(spread, "{:.2f}")]
+        cells = [_percent(shrinkage), _number(mean, "{:.2f}"), _number(spread, "{:.2f}")]
         rows.append({"label": as_text(name), "cells": [as_cell(cell) for cell in cells]})
     return rows
 
@@ -67,16 +64,16 @@ def _scores(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return scores of held-out units, new ones first, then with more and more readings given."""
     parts = [("nothing: a new unit", as_mapping(metrics.get("new_units")))]
     for row in _records(metrics.get("given_units")):
-        given = row.get("num_given")
-        words = "half of its readings" if given == "half" else f"its first {as_text(given)} reading{'s' * (given != 1)}"
-        parts.append((words, row))
+        given = as_text(row.get("num_given"))
+        words = {"half": "half of its readings", "1": "its first reading"}
+        parts.append((words.get(given, f"its first {given} readings"), row))
     rows = []
     for label, found in parts:
         if not found:
             continue
         inside = as_mapping(found.get("coverage"))
         texts = [_number(found.get(key), style) for key, style in (("log_score", "{:.3f}"), ("crps", "{:.4g}"))]
-        texts += [f"{100 * inside[k]:.0f} %" if _is_number(inside.get(k)) else None for k in ("50", "90", "95")]
+        texts += [_percent(inside.get(level)) for level in ("50", "90", "95")]
         texts.append(_number(found.get("num_readings"), "{:d}"))
         rows.append({"label": label, "cells": [as_cell(text) for text in texts]})
     return rows
@@ -94,6 +91,13 @@ def _number(value: Any, style: str) -> str | None:
     if not _is_number(value) or (style == "{:d}" and not isinstance(value, int)):
         return None
     return style.format(value).replace("-", "−")
+
+
+def _percent(share: Any, digits: int = 0) -> str | None:
+    if not _is_number(share):
+        return None
+    rounded = round(100 * share, digits) + 0.0  # without a sign of zero
+    return f"{rounded:.{digits}f} %".replace("-", "−")
 
 
 def _pair(first: Any, second: Any) -> str | None:
