@@ -5,17 +5,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+from jax.flatten_util import ravel_pytree
+from one_compartment import SPARSE, SPARSE_TRUTH, Truth, family_at, numbers_of, quadrature, simulate
+from scipy.integrate import trapezoid
 
 import problems
 from langenode.data import Dataset
 from langenode.inference.hierarchical import marginal as marginals
 from langenode.inference.hierarchical.conditional import condition, stacked
-from langenode.inference.hierarchical.estimate import start_modes
-from langenode.inference.hierarchical.family import Family
-from langenode.inference.hierarchical.marginal import compiled_marginal, make_points
+from langenode.inference.hierarchical.estimate import LogPrior, objective, start_modes, trained
+from langenode.inference.hierarchical.family import Family, expand
+from langenode.inference.hierarchical.marginal import compiled_marginal, make_points, marginal
+from langenode.inference.hierarchical.modes import find_modes
 from langenode.inference.hierarchical.units import by_unit
+from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition
-from langenode.posteriors import gaussian
+from langenode.models import Effects, LogNormal, UnitModel
+from langenode.posteriors import Gaussian, Reference, gaussian
+from langenode.posteriors.particles import relative_ess
 
 KEY = jax.random.key(0)
 
@@ -192,3 +200,165 @@ def test_every_unit_has_points_of_its_own():
     white = np.asarray(jax.vmap(marginals.white_points, in_axes=(None, 0))(points.base, points.shift))
     assert white.shape == (3, 16, 2) and np.all(np.isfinite(white))
     assert all(not np.any(np.isclose(white[one], white[two])) for one, two in ((0, 1), (0, 2), (1, 2)))
+
+
+# --- one compartment: against quadrature
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Three units with rich readings, and the family that they come from."""
+    truth = Truth()
+    data = simulate(3, truth=truth, seed=4)
+    return family_at(truth.numbers()), data, by_unit(data)
+
+
+def test_importance_sampling_has_the_quadrature_of_each_unit_as_its_mean(few):
+    family, data, units = few
+    numbers = numbers_of(family)
+    rows = [(data.times[row, data.mask[row, :, 0]], data.outputs[row, data.mask[row, :, 0], 0]) for row in range(3)]
+    exact = np.array([quadrature(numbers, *row) for row in rows])
+    finer = np.array([quadrature(numbers, *row, num_nodes=21) for row in rows])
+    np.testing.assert_allclose(exact, finer, atol=0.02)  # else the reference is none
+    found = np.array([values_of(family, units, "importance", seed=seed) for seed in range(16)])
+    assert np.all(problems.standard_error(found) < 0.05)
+    problems.assert_mean(np.exp(found - exact), 1.0, bias=0.02)
+
+
+# --- gradients
+
+
+def flat_objective(family, units, points, rule):
+    """Minus the log-likelihood and its gradient, as functions of a flat vector."""
+    params, static = eqx.partition(family, trained(family))
+    flat, unravel = ravel_pytree(params)
+    modes = jnp.asarray(start_modes(family, units))
+
+    def evaluate(vector):
+        found, gradient = objective(unravel(jnp.asarray(vector)), static, units, modes, points, LogPrior(), rule)
+        return float(found[0]), np.asarray(ravel_pytree(gradient)[0])
+
+    return np.asarray(flat), evaluate
+
+
+def differences(evaluate, flat, step=1e-3):
+    """Central differences of fourth order."""
+    found = []
+    for change in step * np.eye(len(flat)):
+        one, two = (evaluate(flat + n * change)[0] - evaluate(flat - n * change)[0] for n in (1, 2))
+        found.append((8.0 * one - two) / (12.0 * step))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("rule", ["laplace", "importance"])
+def test_gradients_are_those_of_the_objective_as_it_is_computed(few, rule):
+    family, _, units = few
+    flat, evaluate = flat_objective(family, units, make_points(16, 3, units.num, seed=2), rule)
+    exact = differences(evaluate, flat)
+    np.testing.assert_allclose(evaluate(flat)[1], exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("rule", ["laplace", pytest.param("importance", marks=[pytest.mark.slow])])
+def test_gradients_with_modes_held_are_wrong(few, rule):
+    """The check above has power: it would see that modes move with the family."""
+    family, _, units = few
+    points = make_points(16, 3, units.num, seed=2)
+    flat, evaluate = flat_objective(family, units, points, rule)
+    params, static = eqx.partition(family, trained(family))
+
+    @eqx.filter_jit
+    def held(params):
+        def loss(params):
+            start = jnp.asarray(start_modes(family, units))
+            return -jnp.sum(marginal(eqx.combine(params, static), units, start, points, rule, moves=False).values)
+
+        return jax.grad(loss)(params)
+
+    right, wrong = evaluate(flat)[1], np.asarray(ravel_pytree(held(params))[0])
+    assert np.abs(wrong - right).max() > 1e-2 * np.abs(right).max()
+
+
+# --- importance weights of sparse readings
+
+
+def worst_ess(family, units):
+    """The least relative effective sample size of the units' importance weights, at their modes."""
+
+    @eqx.filter_jit
+    def weights(family, units, modes, points):
+        def one(mode, unit, shift):
+            white = marginals.white_points(points.base, shift)
+            information = expand(family, mode, unit).information
+            return marginals.weighted_points(family, mode, information, white, unit).log_weights
+
+        return jax.vmap(one)(modes, units, points.shift)
+
+    points = make_points(512, 3, units.num, seed=5)
+    modes = find_modes(family, units, jnp.asarray(start_modes(family, units)))
+    return min(float(relative_ess(row)) for row in weights(family, units, modes, points))
+
+
+def test_points_of_the_law_bound_the_weights(monkeypatch):
+    """Without them some unit in fifty is seen by a handful of points: here .42 and .01."""
+    units = by_unit(simulate(50, SPARSE, SPARSE_TRUTH, seed=2))
+    family = family_at(SPARSE_TRUTH.numbers())
+    assert worst_ess(family, units) > 0.1
+    monkeypatch.setattr(marginals, "DEFENSIVE_EVERY", 10**6)  # one point only
+    assert worst_ess(family, units) < 0.1
+
+
+# --- readings below a limit
+
+
+LIMIT, TIMES = 0.35, np.array([0.0, 0.5, 1.5, 3.0, 4.0])
+READINGS = np.array([1.1, 0.6, 0.2, 0.0, 0.35])  # the last three are at or below the limit
+
+
+@pytest.fixture(scope="module")
+def limited():
+    """One unit that decays at its own rate, with noise that depends on the level."""
+    model = UnitModel(Effects(k=LogNormal(0.6, 0.5)), lambda t, x, p: jnp.exp(-p.k * t)[:, None])
+    model = eqx.tree_at(lambda m: m.log_noise, model, jnp.log(jnp.asarray([[0.1], [0.2]])))
+    effects = Gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 0.5)), jnp.zeros(1), jnp.zeros(1), None, None)
+    partition = Partition.of(model, lambda m: m.effects.values)
+    data = Dataset.from_list([{"times": TIMES, "outputs": READINGS}], output_names=["y"])
+    family = Family(effects, model, partition, Levels(jnp.zeros(1), jnp.ones(1)))
+    return family, by_unit(data, limit=np.array([LIMIT]))
+
+
+def exact_log_likelihood(xi):
+    """The product of normal densities, and of normal probabilities below the limit."""
+    level = np.exp(-0.6 * np.exp(0.5 * xi) * TIMES)
+    scale = np.hypot(0.1, 0.2 * level)
+    densities = scipy.stats.norm.logpdf(READINGS, level, scale)
+    return np.where(READINGS <= LIMIT, scipy.stats.norm.logcdf(LIMIT, level, scale), densities).sum()
+
+
+def one_of(units, number=0):
+    return jax.tree.map(lambda leaf: leaf[number], units)
+
+
+def test_readings_below_a_limit_count_by_their_probability(limited):
+    family, units = limited
+    assert np.asarray(units.below).ravel().tolist() == [False, False, True, True, True]
+    log_likelihood = jax.jit(lambda xi: family.log_likelihood(xi, one_of(units)))
+    for xi in (-1.3, 0.2, 2.0):
+        np.testing.assert_allclose(log_likelihood(jnp.asarray([xi])), exact_log_likelihood(xi), rtol=1e-10)
+    grid = np.linspace(-9.0, 9.0, 4001)
+    joint = np.array([exact_log_likelihood(xi) + scipy.stats.norm.logpdf(xi) for xi in grid])
+    exact = np.log(trapezoid(np.exp(joint), grid))
+    found = np.array([values_of(family, units, "importance", seed=seed)[0] for seed in range(16)])
+    assert problems.standard_error(found) < 0.02
+    problems.assert_mean(np.exp(found - exact), 1.0)
+
+
+def test_the_expansion_has_the_gradient_of_the_log_density(limited):
+    """Also far out, where a reading below the limit has next to no probability."""
+    family, units = limited
+    unit = one_of(units)
+    log_joint = jax.jit(lambda xi: family.log_joint(xi, unit))
+    gradient = jax.jit(lambda xi: expand(family, xi, unit).gradient)
+    for xi in (-4.0, -1.3, 0.2, 2.0):
+        point, step = jnp.asarray([xi]), 1e-4
+        slope = (log_joint(point + step) - log_joint(point - step)) / (2.0 * step)
+        np.testing.assert_allclose(gradient(point)[0], slope, rtol=1e-6)
