@@ -88,7 +88,13 @@ def family_at(numbers: np.ndarray) -> Family:
     model = eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(numbers[6:])[:, None])
     partition = Partition.of(model, lambda m: m.effects.values)
     zeros = jnp.zeros(3)
-    distribution = Gaussian(Reference(jnp.zeros(3), jnp.ones(3)), jnp.asarray(numbers[:3]), zeros, None, None)
+    distribution = Gaussian(
+        reference=Reference(jnp.zeros(3), jnp.ones(3)),
+        shift=jnp.asarray(numbers[:3]),
+        log_scale=zeros,
+        lower=None,
+        factor=None,
+    )
     distribution = eqx.tree_at(lambda g: g.log_scale, distribution, jnp.asarray(numbers[3:6]))
     return Family(distribution, model, partition, Levels(jnp.zeros(1), jnp.ones(1)))
 

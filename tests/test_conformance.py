@@ -22,6 +22,7 @@ from langenode.posteriors import (
     Bottleneck,
     Draw,
     Empirical,
+    Standard,
     bottleneck,
     gaussian,
     langevin,
@@ -66,6 +67,9 @@ VARIATIONAL = {
     "gaussian-lowrank": _gaussian("lowrank", rank=1),
     "bottleneck": _bottleneck,
 }
+# How much white noise one draw takes. Standard noise is in this list only: nothing of it is trained.
+NUM_NOISE = {"langevin": 5 * DIM, "paper": 5 * DIM, "gaussian-full": DIM, "gaussian-diagonal": DIM}
+NUM_NOISE |= {"gaussian-lowrank": DIM + 2, "bottleneck": 5 * 2, "standard": DIM}
 POSTERIORS = VARIATIONAL | {"empirical": _empirical}
 DTYPES = ("float32", "float64")
 
@@ -236,6 +240,29 @@ def test_log_ratio_has_the_kl_as_its_mean(name):
     draws = outcome(name, "float64").draws
     assert np.mean(draws.kl) > 0.0
     problems.assert_mean(draws.log_ratio - draws.kl, 0.0)
+
+
+@pytest.mark.parametrize("name", NUM_NOISE)
+def test_a_map_of_white_noise_has_the_moments_of_the_samples(name):
+    """Means and second moments of independent draws agree within five standard errors of their difference."""
+    posterior = Standard(jnp.asarray([1.0, 1.0, 0.0])) if name == "standard" else make(name)
+    assert posterior.num_noise == NUM_NOISE[name]
+    num = NUM_CHUNKS * CHUNK
+    white = jax.random.normal(jax.random.key(1), (num, posterior.num_noise), float)
+    mapped = problems.quick_jit(lambda p, white: jax.vmap(p.from_noise)(white))(posterior, white)
+    is_cached = name in VARIATIONAL
+    samples = outcome(name, "float64").draws.weights if is_cached else posterior.sample(num, key=jax.random.key(2))
+    assert mapped.shape == samples.shape == (num, posterior.dim)
+    centre = np.mean(samples, axis=0)
+    one, two = (np.asarray(values) - centre for values in (mapped, samples))
+    for one_part, two_part in ((one, two), (products(one), products(two))):
+        error = np.hypot(problems.standard_error(one_part), problems.standard_error(two_part))
+        assert np.all(np.abs(one_part.mean(0) - two_part.mean(0)) <= 5.0 * error)
+
+
+def products(values):
+    """All products of two weights, one row per draw."""
+    return (values[:, :, None] * values[:, None, :]).reshape(len(values), -1)
 
 
 def test_bottleneck_decodes_its_chain():

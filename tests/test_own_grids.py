@@ -15,6 +15,7 @@ from langenode.config import ConfigError, parse_overrides
 from langenode.fitting.plan import plan_file
 from langenode.runs import grid, methods, sweep
 from langenode.runs.own_file import OwnFile
+from langenode.runs.processes import Ended
 
 # Of a model that is hardly fitted.
 pytestmark = pytest.mark.filterwarnings("ignore:the draws of laplace are not to be trusted")

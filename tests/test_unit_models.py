@@ -163,7 +163,10 @@ def new_units(spread, occasions=None):
     """Three members whose own weights are about 100, 200 and 300."""
     log_scale = jnp.log(jnp.full(2, spread))
     references = [Reference(jnp.full(2, mean), jnp.ones(2)) for mean in (100.0, 200.0, 300.0)]
-    members = [Gaussian(reference, jnp.zeros(2), log_scale, None, None) for reference in references]
+    members = [
+        Gaussian(reference=reference, shift=jnp.zeros(2), log_scale=log_scale, lower=None, factor=None)
+        for reference in references
+    ]
     effects = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
     scale = None if occasions is None else jnp.full((3, 2), np.log(occasions))
     return NewUnits(effects, jnp.asarray(SHARED), scale, OWN)

@@ -279,6 +279,7 @@ def make_reference(
     if isinstance(target, targets.Population):
         noise = pooled_sigma(likelihood) if target.has_noise else None
         return population_reference(model, partition, data, prior, noise=noise)
+    assert isinstance(target, targets.Posterior | targets.Tempered)  # a hierarchical fit is solved elsewhere
     return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
 
 
@@ -349,7 +350,7 @@ def warn_of_scales(config: Config, target: Target, data: Dataset) -> None:
     """Warn where the data term and the KL are on different scales, unless the method means them so."""
     method = methods.find(config.method)
     is_meant = isinstance(method, Trained) and not method.warns_of_scales
-    if not is_meant and not isinstance(target, targets.Population):
+    if not is_meant and isinstance(target, targets.Posterior | targets.Tempered):
         targets.warn_of_mismatched_scales(target, int(data.mask.sum()))
 
 

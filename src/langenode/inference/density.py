@@ -20,7 +20,7 @@ from langenode.inference.partition import Partition
 from langenode.inference.point_fit import distinct_cases
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
-from langenode.inference.targets import Population
+from langenode.inference.targets import Hierarchical, Population
 from langenode.models import Forwards
 from langenode.posteriors import Density, cast
 
@@ -196,10 +196,10 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
     `prior.to_weights` leads back. `batch` is the number of cases in a mini-batch; by default a quarter of them, or all
     where they are few.
     """
-    if isinstance(problem.target, Population) or problem.likelihood is None:
+    if isinstance(problem.target, Population | Hierarchical) or problem.likelihood is None:
         raise ValueError(
-            "drawing from a posterior needs a likelihood; a population has none; use target='posterior', or a method "
-            "that is trained, such as langevin"
+            "drawing from a posterior needs the likelihood of one weight vector; units that differ have none; use "
+            "target='posterior', or a method that is trained, such as langevin"
         )
     noise = cast(problem.likelihood, dtype)
     model = cast(WhitenedModel(problem.model, problem.partition, problem.prior), dtype)

@@ -18,7 +18,7 @@ from langenode.inference.likelihood import Likelihood
 from langenode.inference.population import Observed, distance, energy_score, observe
 from langenode.inference.predictions import compiled_simulate, measurement_noise, sample_weights
 from langenode.inference.problem import Problem, draw_members, respond
-from langenode.inference.targets import Population, Posterior, Tempered
+from langenode.inference.targets import Hierarchical, Population, Posterior, Tempered
 from langenode.posteriors import cast
 
 
@@ -154,6 +154,8 @@ def objective(
     """
     target = problem.target
     if not isinstance(target, Population):
+        if isinstance(target, Hierarchical):
+            raise ValueError("a hierarchical fit has an objective of its own; use inference.hierarchical.estimate")
         if problem.likelihood is None:
             raise ValueError(f"target={target.name!r} needs a likelihood; got none; give sigma or infer it")
         return LikelihoodObjective(target, data.arrays(dtype), cast(problem.likelihood, dtype))

@@ -73,7 +73,8 @@ def Fixed(typical: float, *, is_positive: bool = False) -> Effect:  # noqa: N802
 
 def _checked(effect: Effect) -> Effect:
     # Plain numbers: an effect is a static part of a model, where NumPy's own scalars do not belong.
-    effect = Effect(*(part if part is None or isinstance(part, str) else float(part) for part in effect))
+    numbers = {name: value for name, value in effect._asdict().items() if name != "scale" and value is not None}
+    effect = effect._replace(**{name: float(value) for name, value in numbers.items()})
     for name in ("spread", "occasion"):
         value = getattr(effect, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):

@@ -65,7 +65,7 @@ def starting_point(experiment: Experiment, config: Config, untrained: Any, train
 
 
 def judge_candidates(
-    candidates: dict[str, Config], start: Any, train: Dataset, held_out: Dataset | None, scaling: Scaling
+    candidates: Mapping[str, Any], start: Any, train: Dataset, held_out: Dataset | None, scaling: Scaling
 ) -> Judged:
     """Fit candidates in turn, the plainest first, until two in a row bring nothing; the data are scaled."""
     models: dict[str, Any] = {}

@@ -46,8 +46,8 @@ class CommonPrior(LogPrior):
     """Normal weights of networks, and log-normal noise and spreads, where the data have been standardised.
 
     Without it a network with more weights than units have readings would be fitted to their noise. The standard
-    deviation of a weight is one; that of the last layer of rates is larger where the data change fast. The equations of a
-    user's own have no prior but for networks in them.
+    deviation of a weight is one; that of the last layer of rates is larger where the data change fast. The
+    equations of a user's own have no prior but for networks in them.
     """
 
     networks: tuple[int, ...] = eqx.field(static=True)  # positions of the leaves in the model
@@ -82,8 +82,9 @@ def _rate_scales(model: LatentODE, train: Dataset) -> dict[int, np.ndarray]:
     """Standard deviations of the weights of the first and the last layer of rates, by position.
 
     The scale of the last layer is half way, in logarithms, from one to that which makes rates as fast as the data's:
-    with the whole of it few units are fitted too closely, with one fast processes cannot be followed. Inputs that are constant in time are covariates of units:
-    they have as many values as there are units, so that their weights are kept small.
+    with the whole of it few units are fitted too closely, with one fast processes cannot be followed. Inputs that
+    are constant in time are covariates of units: they have as many values as there are units, so that their weights are
+    kept small.
     """
     layers = model.dynamics.layers
     place = {
@@ -164,7 +165,9 @@ def make_effects(config: Config, model: Any, partition: Partition, dtype: Any = 
     """The distribution of the units' own weights, as a map of white noise, before it is estimated."""
     weights = partition.flatten(model)
     if config.stochastic == "unit" and config.method.startswith("gaussian"):
-        return Standard(jnp.asarray(np.arange(len(weights)) < getattr(config.model, "num_latent", len(weights)), float))
+        return Standard(
+            scale=jnp.asarray(np.arange(len(weights)) < getattr(config.model, "num_latent", len(weights)), float)
+        )
     spread = jnp.full(len(weights), FIRST_SPREAD)
     if isinstance(model, UnitModel) and len(weights) == len(model.effects.random):
         spread = jnp.asarray([effect.spread for _, effect in model.effects.random], float)

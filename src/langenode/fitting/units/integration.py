@@ -24,8 +24,9 @@ def halved(model: Any) -> Any | None:
     solver = getattr(model, "solver", None)
     if not isinstance(solver, Heun | RungeKutta):
         return None
-    rest = {"input_rule": solver.input_rule} if isinstance(solver, Heun) else {}
-    return eqx.tree_at(lambda m: m.solver, model, type(solver)(2 * solver.substeps, **rest))
+    num = 2 * solver.substeps
+    finer = Heun(num, solver.input_rule) if isinstance(solver, Heun) else RungeKutta(num)
+    return eqx.tree_at(lambda m: m.solver, model, finer)
 
 
 def integration_error(family: Family, units: Units, *, seed: int) -> float:

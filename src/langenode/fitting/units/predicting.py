@@ -171,6 +171,7 @@ def joined(known: Dataset, new: Dataset) -> tuple[Dataset, np.ndarray]:
         widths = [(0, 0), (0, longest - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]
         return np.pad(values, widths, mode=mode)
 
+    starts = [part.initial for part in parts if part.initial is not None]
     units = [names.index(part.unit_names[code]) for part in parts for code in part.unit]
     num = len(units)
     arrays = {
@@ -183,9 +184,7 @@ def joined(known: Dataset, new: Dataset) -> tuple[Dataset, np.ndarray]:
     both = dataclasses.replace(
         parts[0],
         **arrays,
-        initial=None
-        if parts[0].initial is None or parts[1].initial is None
-        else np.concatenate([p.initial for p in parts]),
+        initial=np.concatenate(starts) if len(starts) == len(parts) else None,
         condition=np.arange(num),
         unit=np.asarray(units),
         condition_names=tuple(f"{names[unit]} ({row})" for row, unit in enumerate(units)),

@@ -125,9 +125,7 @@ def draw_families(
     num, family = config.hierarchical.num_draws, found.family
     rng = np.random.default_rng([config.seed, 3])
     points = make_points(config.hierarchical.num_points, found.modes.shape[1], units.num, seed=config.seed)
-    is_small = (
-        len(uncertainty.flat_of(family)) <= uncertainty.MOST_FOR_LAPLACE and units.num <= estimating.MOST_TOGETHER
-    )
+    is_small = uncertainty.num_numbers(family) <= uncertainty.MOST_FOR_LAPLACE and units.num <= estimating.MOST_TOGETHER
     if is_small:
         at_zero = zero_spreads(family)
         information = uncertainty.observed_information(family, units, found.modes, points, prior, at_zero=at_zero)
@@ -143,6 +141,9 @@ def zero_spreads(family: Family) -> np.ndarray:
     if isinstance(family.effects, Gaussian):
         is_zero = np.asarray(family.effects.log_scale) < uncertainty.LOG_ZERO_SPREAD
         marks = eqx.tree_at(lambda f: f.effects.log_scale, marks, is_zero.astype(float))
+    if family.occasion_scale is not None:
+        is_zero = np.asarray(family.occasion_scale) < uncertainty.LOG_ZERO_SPREAD
+        marks = eqx.tree_at(lambda f: f.occasion_scale, marks, is_zero.astype(float))
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(marks)]) > 0
 
 
@@ -185,7 +186,7 @@ def diagnose(
     value, error, _ = estimating.log_likelihood(
         family, units, found.modes, num_points=REPORTED_POINTS, seed=config.seed
     )
-    num_numbers = len(uncertainty.flat_of(family))
+    num_numbers = uncertainty.num_numbers(family)
     record: dict[str, Any] = {
         "log_likelihood": value,
         "log_likelihood_se": error,

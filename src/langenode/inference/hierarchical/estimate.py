@@ -4,6 +4,7 @@ The objective is Laplace's approximation first, then importance sampling with fi
 random units with fresh points takes the place of the second.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -95,7 +96,8 @@ class _Objective:
         params, self.static = eqx.partition(family, trained(family))
         flat, self.unravel = ravel_pytree(params)
         self.start = np.asarray(flat, float)
-        self.units, self.points, self.prior, self.rule = units, points, prior, rule
+        self.units, self.points, self.prior = units, points, prior
+        self.rule: Rule = rule
         self.modes, self.tried, self.count = modes, [], 0
         self.log_likelihood = np.nan
 
@@ -192,7 +194,7 @@ def estimate(
     points = make_points(settings.num_points, num_effects, some[0].num, seed=seed)
 
     def shown(what: str, most: int) -> Callable[[int], None] | None:
-        return None if on_step is None else lambda step: on_step(step, most, what)
+        return None if on_step is None else functools.partial(_shown, on_step, most, what)
 
     most = settings.num_laplace
     first = search(
@@ -222,6 +224,10 @@ def estimate(
         first.has_converged and last.has_converged,
         time.perf_counter() - begin,
     )
+
+
+def _shown(on_step: OnStep, most: int, what: str, step: int) -> None:
+    on_step(step, most, what)
 
 
 def _first_units(units: Units, modes: np.ndarray, num: int) -> tuple[Units, np.ndarray]:

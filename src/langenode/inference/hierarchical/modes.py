@@ -25,7 +25,7 @@ class _Search(NamedTuple):
     xi: Float[Array, " effect"]
     damping: Float[Array, ""]
     gain: Float[Array, ""]  # of the full step, by the quadratic model
-    count: Float[Array, ""]
+    num: Float[Array, ""]
     value: Float[Array, ""]
 
 
@@ -39,7 +39,7 @@ def find_mode(
     """
 
     def is_moving(search: _Search) -> Array:
-        return (search.gain > SMALLEST_GAIN) & (search.count < most)
+        return (search.gain > SMALLEST_GAIN) & (search.num < most)
 
     def iterate(search: _Search) -> _Search:
         gradient, information = expand(family, search.xi, unit)
@@ -57,7 +57,7 @@ def find_mode(
         gain = jnp.where(jnp.all(jnp.isfinite(step)), 0.5 * gradient @ step, 0.0)
         # Rounding: a step that promises little and brings nothing is the end.
         gain = jnp.where(is_better | (gain > LEAST_PROMISE), gain, 0.0)
-        return _Search(points[best], damping, gain, search.count + 1, values[best])
+        return _Search(points[best], damping, gain, search.num + 1, values[best])
 
     zero = jnp.zeros((), start.dtype)
     last = jax.lax.while_loop(is_moving, iterate, _Search(start, zero, zero + jnp.inf, zero, zero - jnp.inf))

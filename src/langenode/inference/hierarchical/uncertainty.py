@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -25,8 +26,8 @@ LOG_ZERO_SPREAD = -6.0
 class Information(NamedTuple):
     """The observed information of the common numbers, in the order of the flat vector, and how it was found.
 
-    `covariance` is its inverse among the numbers that are `free`; the others are at a bound (a spread of zero), or the
-    data say nothing about them.
+    `covariance` is its inverse among the numbers that are `free`; the others are at a bound (a spread of zero), or have
+    no effect.
     """
 
     flat: Float[np.ndarray, " common"]
@@ -45,6 +46,19 @@ def with_flat(family: Family, flat: np.ndarray) -> Family:
     """The family with its estimated numbers replaced."""
     params, static = eqx.partition(family, trained(family))
     return eqx.combine(ravel_pytree(params)[1](jnp.asarray(flat)), static)
+
+
+def has_effect(family: Family) -> np.ndarray:
+    """Which numbers of the flat vector are estimated: of a triangular matrix, stored whole, one part means nothing."""
+    marks = jax.tree.map(lambda leaf: np.ones(np.shape(leaf)), eqx.filter(family, trained(family)))
+    if getattr(family.effects, "lower", None) is not None:
+        marks = eqx.tree_at(lambda f: f.effects.lower, marks, np.tril(marks.effects.lower, -1))
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(marks)]) > 0
+
+
+def num_numbers(family: Family) -> int:
+    """How many numbers are estimated."""
+    return int(has_effect(family).sum())
 
 
 def observed_information(
@@ -75,7 +89,7 @@ def observed_information(
         change[place] = step
         columns.append((gradient(flat + change) - gradient(flat - change)) / (2.0 * step))
     hessian = 0.5 * (np.array(columns) + np.array(columns).T)
-    free = np.ones(len(flat), bool) if at_zero is None else ~at_zero
+    free = has_effect(family) if at_zero is None else has_effect(family) & ~at_zero
     return _inverted(flat, hessian, free)
 
 
