@@ -1,7 +1,6 @@
 """Methods side by side: what is asked and refused, runs on the same data, distances to a reference, table and figures.
 
-One comparison is real, with a method that cannot be fitted, its runs made in this process; distances are those of
-hand-made files.
+One comparison is real, with a method that cannot be fitted; distances are those of hand-made files.
 """
 
 import csv
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from commands import contents, done, in_this_process, langenode, options
+from commands import contents, done, langenode, options, shared_programs
 from langenode import plots
 from langenode.config import ConfigError
 from langenode.fitting import methods as registry
@@ -22,8 +21,6 @@ from langenode.runs import grid, methods, processes
 from langenode.storage.folder import RunFolder
 from pages import look, make_run, png
 
-# Of a model that is hardly fitted.
-pytestmark = pytest.mark.filterwarnings("ignore:the draws of laplace are not to be trusted")
 TINY = options(
     "data.num_validation=4 data.num_test=8 data.num_times=20 training.num_updates=5 training.num_samples=4 "
     "training.block=5 mle.num_adam=5 mle.num_lbfgs=0 predict.num_samples=32 predict.num_weights=64 "
@@ -40,7 +37,8 @@ REAL = (*REAL, "--budget", "2m", "--jobs", "1", *TINY, "--set", "training.learni
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "run_commands", in_this_process)
+        for name, value in shared_programs().items():
+            patch.setenv(name, value)
         folder = tmp_path_factory.mktemp("real") / "comparison"
         yield folder, langenode(*REAL, "--out", folder)
 

@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal, norm
 
 from langenode import plots
 from langenode.data import Dataset, Scaling
+from langenode.experiments import own
 from langenode.experiments.unit_figures import has_different_inputs
 from langenode.fitting import plan
 from langenode.fitting.units import families, solving, views
@@ -130,6 +131,14 @@ def test_given_readings_are_the_first_of_a_unit_trajectory_after_trajectory():
     data = Dataset.from_list(rows)
     given = {num: sorted(data.outputs[first_readings(data, num)]) for num in (0, 1, 3, "half")}
     assert given == {0: [], 1: [1.0, 6.0], 3: [1.0, 3.0, 4.0, 6.0], "half": [1.0, 3.0]}
+
+
+def test_units_are_never_divided_and_each_trajectory_is_its_own():
+    rows = [{"times": TIMES, "outputs": np.sin(k + TIMES) * (TIMES > 0), "unit": f"u{k // 4}"} for k in range(48)]
+    config = own.OwnConfig(target="hierarchical")
+    parts = own.divide(own.for_training(Dataset.from_list(rows), config), config)
+    assert sorted(name for part in parts for name in part.unit_names) == sorted(f"u{k}" for k in range(12))
+    assert all(part.num_conditions == part.num_trajectories == 4 * part.num_units > 0 for part in parts)
 
 
 # NPDE

@@ -228,8 +228,10 @@ def for_training(data: Dataset, config: OwnConfig) -> Dataset:
 
 def prepare(data: Dataset, config: OwnConfig) -> Dataset:
     """Return the data as they are predicted: replicates separated where needed, and starts known."""
-    is_separate = config.data.separate or data.num_conditions == data.num_trajectories
-    data = separate_by_start(data) if is_separate else data
+    # Where units differ, each trajectory is predicted for its own unit.
+    is_separate = config.data.separate or config.target == "hierarchical"
+    if is_separate or data.num_conditions == data.num_trajectories:
+        data = separate_by_start(data)
     return with_observed_start(from_first_complete_row(data))
 
 
@@ -253,7 +255,16 @@ def divide(data: Dataset, config: OwnConfig) -> Splits:
         raise DataError(
             f"each part of data.split must be above 0; found {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
+    if config.target == "hierarchical" and data.num_units < data.num_trajectories:
+        return _split_units(data, config)
     return Splits(*data.split(*config.data.split, seed=config.seed))
+
+
+def _split_units(data: Dataset, config: OwnConfig) -> Splits:
+    """Return parts without a common unit: of one that was fitted, other trajectories are not those of a new unit."""
+    _, first = np.unique(data.unit, return_index=True)
+    parts = separate_by_start(data.select(first)).split(*config.data.split, seed=config.seed)
+    return Splits(*(data.select(np.isin(np.asarray(data.unit_names)[data.unit], part.unit_names)) for part in parts))
 
 
 def folds(config: OwnConfig, data: Dataset) -> np.ndarray | None:
