@@ -23,7 +23,7 @@ from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import QUIET, Reporter
-from langenode.fitting.units.candidates import WORTHWHILE_GAIN, judge_candidates, starting_point
+from langenode.fitting.units.candidates import WORTHWHILE_GAIN, in_words, judge_candidates, starting_point
 from langenode.fitting.units.predicting import predict_units
 from langenode.fitting.units.scoring import HeldOut
 from langenode.fitting.units.solving import with_first_noise
@@ -110,8 +110,7 @@ def cross_validate(
     found = []
     for number, part in enumerate(folds):
         found.append(kept.points(number, lambda part=part: find_points(experiment, config, part)))
-        errors = ", ".join(f"{name} {error:.4g}" for name, error in found[-1].errors.items())
-        reporter.say(f"fold {number + 1} of {len(folds)}: maximum likelihood, error on what is held out: {errors}")
+        reporter.say(f"fold {number + 1} of {len(folds)}: {_errors_in_words(config, found[-1])}")
     kinds = [choose_kind(_without(found, number), config)[0] for number in range(len(folds))]
     fits = []
     for number, (part, kind) in enumerate(zip(folds, kinds, strict=True)):
@@ -122,6 +121,14 @@ def cross_validate(
         fits.append(kept.fit(number, make))
     calibration, factors = calibrate_folds(config, folds, fits)
     return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found, config), whole)
+
+
+def _errors_in_words(config: Any, found: FoldPoints) -> str:
+    if config.target == "hierarchical":
+        tried = [{"name": name, "error": error} for name, error in found.errors.items()]
+        return f"log score of a reading that is held out: {in_words(tried)}"
+    errors = ", ".join(f"{name} {error:.4g}" for name, error in found.errors.items())
+    return f"maximum likelihood, error on what is held out: {errors}"
 
 
 def _without(items: Sequence[Any], number: int) -> list[Any]:

@@ -27,6 +27,7 @@ from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import Reporter
 from langenode.fitting.provenance import provenance_of
 from langenode.fitting.report import drawn
+from langenode.fitting.units import candidates
 from langenode.fitting.units.scoring import HeldOut
 from langenode.inference.predictions import Prediction, predict, sample_weights
 from langenode.reports import run_page
@@ -301,6 +302,9 @@ class Run:
             errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
             on = "held-out trajectories" if "cross_validation" in fit.diagnostics else "validation data"
             why = f"the plainest with a good error on {on}, in units of the spread: {errors}"
+            if self.config.target == "hierarchical":
+                scores = candidates.in_words(point.tried)
+                why = f"the plainest with a good log score of held-out readings, in nats, scaled units: {scores}"
             made.append({"what": "kind of model", "chosen": point.name, "why": why})
         if self.config.noise.proportional == "auto" and point.config.noise.proportional is True:
             why = "the residuals of the fit at maximum likelihood grow with the level"

@@ -33,6 +33,11 @@ def log_score_of(error: float) -> float:
     return -math.log(error)
 
 
+def in_words(tried: list[dict[str, Any]]) -> str:
+    """The log scores of candidates, for people."""
+    return ", ".join(f"{one['name']} {log_score_of(one['error']):.3g}" for one in tried)
+
+
 def starting_point(experiment: Experiment, config: Config, untrained: Any, train: Dataset) -> Any:
     """One model for all units: at least squares where it is generic; a user's equations stay where they are.
 
