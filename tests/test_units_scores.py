@@ -141,6 +141,13 @@ def test_units_are_never_divided_and_each_trajectory_is_its_own():
     assert all(part.num_conditions == part.num_trajectories == 4 * part.num_units > 0 for part in parts)
 
 
+def test_log_likelihoods_are_in_the_datas_units(held_out):
+    units = families.as_units(held_out.config, held_out.test.scaled(held_out.rule.scaling), held_out.rule.scaling)
+    assert solving.log_slopes(units, held_out.rule.scaling) == pytest.approx(-units.mask.sum() * np.log(SCALE))
+    some = units._replace(below=units.mask.at[0].set(True) & (jnp.arange(20) == 0)[:, None, None, None])
+    assert solving.log_slopes(some, held_out.rule.scaling) == pytest.approx(-19 * len(TIMES) * np.log(SCALE))
+
+
 # NPDE
 
 
@@ -196,6 +203,7 @@ def test_a_data_set_lies_at_its_own_percentiles():
     rng = np.random.default_rng(0)
     times, readings = rng.choice(np.arange(30.0), 400), rng.random(400)
     interval = predictive_check.intervals(times)
+    np.testing.assert_array_equal(predictive_check.intervals(np.array([5.0, 1.0, 5.0, 2.0])), [2, 0, 2, 1])
     assert len(np.unique(interval)) <= predictive_check.MOST_INTERVALS and np.bincount(interval).min() > 0
     assert all(len(np.unique(interval[times == time])) == 1 for time in np.unique(times))
     found = predictive_check.percentiles(times, readings, np.tile(readings, (7, 1)), interval)
@@ -225,6 +233,7 @@ def test_inputs_differ_by_level_or_over_time():
 
 GOOD = {
     "hierarchical": {
+        "has_converged": True,
         "ess": {"min": 0.5, "median": 0.8},
         "log_likelihood_se": 0.1,
         "information_is_positive": True,
@@ -240,12 +249,13 @@ GOOD = {
 
 def test_a_good_hierarchical_fit_is_trusted_with_every_check_listed():
     found = judge(GOOD)
-    assert found["level"] == "trust" and len(found["checks"]) == 8 and all(check["passed"] for check in found["checks"])
+    assert found["level"] == "trust" and len(found["checks"]) == 9 and all(check["passed"] for check in found["checks"])
 
 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
+        ({"has_converged": False}, "ended before it had converged"),
         ({"ess": {"min": 0.05}}, "effective sample size of 0.05"),
         ({"log_likelihood_se": 0.6}, "changes by 1.2"),
         ({"information_is_positive": False}, "not positive definite"),

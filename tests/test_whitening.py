@@ -165,7 +165,7 @@ def test_precision_is_as_asked():
 def test_a_population_has_no_likelihood():
     data = data_with_replicates()
     problem = problem_of(noises(data)["given"], Population("energy", 1e-4))
-    with pytest.raises(ValueError, match="needs a likelihood"):
+    with pytest.raises(ValueError, match="needs a likelihood of one weight vector"):
         whiten(problem, data, float)
 
 

@@ -46,7 +46,7 @@ class FitHeader(_Header):
     positions: list[Whole]
     target: dict[str, Any]
     num_draws: Annotated[int, Field(ge=1)] | None
-    units: "UnitsHeader | None" = None
+    units: "UnitsHeader | None"
     reference_rank: Whole | None
     is_linearised: bool
     noise_sigma: list[NotNegative] | None

@@ -198,7 +198,7 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
     """
     if isinstance(problem.target, Population | Hierarchical) or problem.likelihood is None:
         raise ValueError(
-            "drawing from a posterior needs the likelihood of one weight vector; units that differ have none; use "
+            "drawing from a posterior needs a likelihood of one weight vector; units that differ have none; use "
             "target='posterior', or a method that is trained, such as langevin"
         )
     noise = cast(problem.likelihood, dtype)

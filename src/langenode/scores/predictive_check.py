@@ -7,7 +7,7 @@ import numpy as np
 from langenode._types import Bool, Float, Int
 
 PERCENTILES = (5.0, 50.0, 95.0)
-# Readings per interval of time at least, and the most intervals.
+# Readings per interval of time at least, unless it is a single time, and the most intervals.
 FEWEST_READINGS, MOST_INTERVALS = 12, 12
 # Predictions below this share of the largest are zero for all that a ratio to them can tell.
 SMALLEST_PREDICTION = 1e-3
@@ -24,11 +24,11 @@ class Percentiles(NamedTuple):
 
 
 def intervals(times: Float[np.ndarray, " reading"]) -> Int[np.ndarray, " reading"]:
-    """Return the interval of every reading: about equally many in each, those of one time together."""
+    """Return the interval of every reading: its time where there are few, else about equally many in each."""
     distinct = np.unique(times)
-    num = max(1, min(MOST_INTERVALS, len(distinct), len(times) // FEWEST_READINGS))
-    if num == len(distinct):
+    if len(distinct) <= MOST_INTERVALS:
         return np.searchsorted(distinct, times)
+    num = max(1, min(MOST_INTERVALS, len(times) // FEWEST_READINGS))
     edges = np.unique(np.quantile(times, np.linspace(0.0, 1.0, num + 1)[1:-1], method="lower"))
     found = np.searchsorted(edges, times, side="right")
     return np.unique(found, return_inverse=True)[1]

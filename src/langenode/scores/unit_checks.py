@@ -37,12 +37,26 @@ def unit_checks(metrics: Mapping[str, Any]) -> list[Check]:
     found = metrics.get("hierarchical")
     if not found:
         return []
-    makers = (_importance, _monte_carlo, _information, _sandwich, _npde, _integration, _effects, _shrinkage)
+    of_estimate = (_search, _importance, _monte_carlo, _information, _sandwich)
+    makers = (*of_estimate, _npde, _integration, _effects, _shrinkage)
     return [check for check in (make(found) for make in makers) if check is not None]
 
 
 def _doubt(is_good: bool) -> bool | None:
     return True if is_good else None
+
+
+def _search(found: Mapping[str, Any]) -> Check | None:
+    is_done = found.get("has_converged")
+    if is_done is None:
+        return None
+    says = ""
+    if not is_done:
+        says = (
+            "The search for the maximum of the likelihood ended before it had converged; raise "
+            "hierarchical.num_laplace and hierarchical.num_importance."
+        )
+    return Check("search for the maximum", "converged" if is_done else "stopped", "converged", _doubt(is_done), says)
 
 
 def _importance(found: Mapping[str, Any]) -> Check | None:

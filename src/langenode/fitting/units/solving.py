@@ -182,15 +182,17 @@ def diagnose(
     """Log-likelihoods, information criteria, parameters, shrinkage, importance weights, integration error."""
     from langenode.fitting.units import checking
 
-    family = found.family
+    family, to_data = found.family, log_slopes(units, scaling)
     value, error, _ = estimating.log_likelihood(
         family, units, found.modes, num_points=REPORTED_POINTS, seed=config.seed
     )
+    value += to_data
     num_numbers = uncertainty.num_numbers(family)
     record: dict[str, Any] = {
         "log_likelihood": value,
         "log_likelihood_se": error,
-        "laplace": found.laplace,
+        # With many units it was maximised for some of them only.
+        "laplace": found.laplace + to_data if units.num <= estimating.MOST_TOGETHER else None,
         "num_parameters": num_numbers,
         "num_units": int(np.asarray(units.weight > 0).sum()),
         "aic": 2.0 * num_numbers - 2.0 * value,
@@ -215,3 +217,10 @@ def diagnose(
 
 
 MOST_INTEGRATION_ERROR = 0.1
+
+
+def log_slopes(units: Units, scaling: Scaling) -> float:
+    """What a log density of scaled readings lacks to one in the data's own units; readings below a limit have none."""
+    seen = np.asarray(units.mask & ~units.below) & (np.asarray(units.weight) > 0)[:, None, None, None]
+    slopes = np.log(scaling.slope_at(np.asarray(scaling.unscale_outputs(np.asarray(units.outputs)))))
+    return float(slopes[seen].sum())

@@ -65,7 +65,8 @@ def condition(
     from langenode.scores.metrics import k_hat
 
     num = num_members(families)
-    each = max(32, num_points // num)
+    # A power of two, as Sobol points want: the largest that does not exceed the share of each family.
+    each = max(32, 1 << ((num_points // num).bit_length() - 1)) if num <= num_points else 32
     num_effects = member_of(families, 0).num_effects(units.num_trajectories)
     points = make_points(each, num_effects, units.num, seed=seed)
     chunk = max(1, MOST_TRAJECTORIES // (num * each * units.num_trajectories))
