@@ -278,6 +278,22 @@ def test_gradients_with_modes_held_are_wrong(few, rule):
     assert np.abs(wrong - right).max() > 1e-2 * np.abs(right).max()
 
 
+def test_a_point_at_which_the_model_is_not_finite_leaves_gradients_finite():
+    """It has no weight; its derivative is not a number."""
+    model = UnitModel(
+        Effects(k=LogNormal(0.6, 1.5)), lambda t, x, p: jnp.exp(jnp.exp(p.k * t))[:, None], noise="additive"
+    )
+    effects = Gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 1.5)), jnp.zeros(1), jnp.zeros(1), None, None)
+    family = Family(effects, model, Partition.of(model, lambda m: m.effects.values), None)
+    readings = {"times": np.array([0.0, 1.0, 2.0]), "outputs": np.array([2.7, 6.3, 24.0])}
+    units = by_unit(Dataset.from_list([readings], output_names=["y"]))
+    points = make_points(64, 1, 1, seed=0)
+    white = marginals.white_points(points.base, points.shift[0])
+    assert not np.all(np.isfinite(jax.vmap(lambda xi: family.log_likelihood(xi, one_of(units)))(white)[:8]))
+    flat, evaluate = flat_objective(family, units, points, "importance")
+    np.testing.assert_allclose(evaluate(flat)[1], differences(evaluate, flat), rtol=1e-5, atol=1e-5)
+
+
 # --- importance weights of sparse readings
 
 

@@ -242,10 +242,13 @@ def stored_families(problem: Any, partition: Partition, levels: Levels | None) -
     posterior: NewUnits = cast(problem.posterior, jnp.float64)
     whole, own = problem.partition, set(partition.positions)
     leaves, structure = jax.tree.flatten(cast(problem.model, jnp.float64))
+    # Every array of a stack has the axis of members: whole numbers too, which are not weights.
+    leaves = [
+        jnp.broadcast_to(leaf, (posterior.num_members, *leaf.shape)) if eqx.is_array(leaf) else leaf for leaf in leaves
+    ]
     offset = 0
     for place, shape, size in zip(whole.positions, whole.shapes, whole.sizes, strict=True):
         if place in own:
-            leaves[place] = jnp.broadcast_to(leaves[place], (posterior.num_members, *shape))
             continue
         leaves[place] = posterior.shared[:, offset : offset + size].reshape(posterior.num_members, *shape)
         offset += size

@@ -69,7 +69,7 @@ def condition(
     each = max(32, 1 << ((num_points // num).bit_length() - 1)) if num <= num_points else 32
     num_effects = member_of(families, 0).num_effects(units.num_trajectories)
     points = make_points(each, num_effects, units.num, seed=seed)
-    chunk = max(1, MOST_TRAJECTORIES // (num * each * units.num_trajectories))
+    chunk = min(units.num, max(1, MOST_TRAJECTORIES // (num * each * units.num_trajectories)))
     found = []
     for begin in range(0, units.num, chunk):
         rows = np.minimum(np.arange(begin, begin + chunk), units.num - 1)  # the last chunk repeats a unit

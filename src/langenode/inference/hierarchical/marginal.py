@@ -19,13 +19,16 @@ from langenode._types import Array, Float
 from langenode.inference.hierarchical.family import Expansion, Family, expand
 from langenode.inference.hierarchical.modes import best_mode, moving_mode
 from langenode.inference.hierarchical.units import Units
-from langenode.posteriors.base import log_normal
+from langenode.posteriors.base import log_normal, without_gradients
 
 WIDENING = 1.2
 # One of so many points is of the law of the effects.
 DEFENSIVE_EVERY = 8
 # Sobol points are kept this far from 0 and 1, where normal quantiles are infinite.
 SMALLEST_LEVEL = 1e-7
+
+# A log-likelihood this much below the best one of a unit's points gives a weight of zero.
+NO_WEIGHT = 1e4
 
 Rule = Literal["laplace", "importance"]
 
@@ -69,9 +72,18 @@ class Weighted(NamedTuple):
 
 
 def weighted_points(
-    family: Family, mode: Float[Array, " effect"], information: Float[Array, "effect effect"], white: Array, unit: Units
+    family: Family,
+    mode: Float[Array, " effect"],
+    information: Float[Array, "effect effect"],
+    white: Array,
+    unit: Units,
+    *,
+    is_differentiated: bool = False,
 ) -> Weighted:
-    """Importance points about a mode, and of the law of the effects, under their mixture density."""
+    """Importance points about a mode, and of the law of the effects, under their mixture density.
+
+    Points at which the model is not finite have no weight; where the weights are differentiated, this must be said.
+    """
     num, dim = white.shape
     num_law = max(1, num // DEFENSIVE_EVERY)
     root = jnp.linalg.cholesky(information)  # C = root^-T root^-1
@@ -83,10 +95,26 @@ def weighted_points(
     log_law = jnp.sum(log_normal(xi, 0.0, 1.0), axis=1)
     share = num_law / num
     log_mixture = jnp.logaddexp(jnp.log(share) + log_law, jnp.log1p(-share) + log_about)
-    log_likelihood = jax.vmap(lambda point: family.log_likelihood(point, unit))(xi)
-    # A point at which the model is not finite has no weight; its derivative must be a number all the same.
-    log_likelihood = jnp.where(jnp.isfinite(log_likelihood), log_likelihood, -jnp.inf)
+    log_likelihood = _of_weight(family, mode, xi, unit) if is_differentiated else _log_likelihoods(family, xi, unit)
     return Weighted(xi, log_likelihood + log_law - log_mixture)
+
+
+def _of_weight(family: Family, mode: Array, xi: Float[Array, "point effect"], unit: Units) -> Float[Array, " point"]:
+    """Log-likelihoods whose derivatives are numbers; minus infinity at points that have no weight.
+
+    Zero times a derivative that is not finite would not be a number: the mode is differentiated in their place.
+    """
+    mode, fixed = without_gradients(mode), without_gradients(xi)
+    tried = _log_likelihoods(without_gradients(family), fixed, unit)
+    has_weight = tried > jnp.max(tried) - NO_WEIGHT
+    values = _log_likelihoods(family, jnp.where(has_weight[:, None], xi, mode), unit)
+    return jnp.where(has_weight, values, -jnp.inf)
+
+
+def _log_likelihoods(family: Family, xi: Float[Array, "point effect"], unit: Units) -> Float[Array, " point"]:
+    """Of every point; minus infinity where the model is not finite."""
+    values = jax.vmap(lambda point: family.log_likelihood(point, unit))(xi)
+    return jnp.where(jnp.isfinite(values), values, -jnp.inf)
 
 
 def laplace_value(family: Family, mode: Array, expansion: Expansion, unit: Units) -> Float[Array, ""]:
@@ -108,7 +136,8 @@ def unit_value(
     expansion = expand(family, moved, unit)
     if rule == "laplace":
         return laplace_value(family, moved, expansion, unit), mode
-    found = weighted_points(family, moved, expansion.information, white_points(base, shift), unit)
+    white = white_points(base, shift)
+    found = weighted_points(family, moved, expansion.information, white, unit, is_differentiated=True)
     return jax.nn.logsumexp(found.log_weights) - jnp.log(base.shape[0]), mode
 
 

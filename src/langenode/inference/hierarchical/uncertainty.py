@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from langenode._types import Float
+from langenode._types import Array, Float
 from langenode.inference.hierarchical.estimate import LogPrior, Searched, objective, search, trained
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import Points
@@ -42,7 +42,7 @@ def flat_of(family: Family) -> np.ndarray:
     return np.asarray(ravel_pytree(eqx.filter(family, trained(family)))[0], float)
 
 
-def with_flat(family: Family, flat: np.ndarray) -> Family:
+def with_flat(family: Family, flat: np.ndarray | Array) -> Family:
     """The family with its estimated numbers replaced."""
     params, static = eqx.partition(family, trained(family))
     return eqx.combine(ravel_pytree(params)[1](jnp.asarray(flat)), static)
