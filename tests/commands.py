@@ -5,9 +5,7 @@ import io
 import json
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -17,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from langenode.cli import main
-from langenode.runs.processes import Ended
 
 
 class Done(NamedTuple):
@@ -42,18 +39,6 @@ def langenode(*words: str | Path, cwd: Path | None = None) -> Done:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return Done(code, out.getvalue(), err.getvalue())
-
-
-def in_this_process(commands: dict[str, list[str]], logs: Path, *, jobs: int, on_end: Callable[..., Any]) -> None:
-    """In place of `run_commands`, where the processes are not the subject: each spends seconds on imports."""
-    del jobs
-    for name, words in commands.items():
-        assert words[1:3] == ["-m", "langenode"]
-        begin = time.perf_counter()
-        found = langenode(*words[3:])
-        log = logs / f"{name}.log"
-        log.write_text(found.err)
-        on_end(name, Ended(found.code, found.out, log, time.perf_counter() - begin))
 
 
 def done(*words: str | Path, cwd: Path | None = None) -> Done:
