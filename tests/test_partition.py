@@ -215,9 +215,10 @@ def test_shared_matrices_are_multiplied_once_for_all_replicas(model):
     found, everything = products(model, partition)
     plain = [operands for operands, is_batched in found if not is_batched]
     batched = [operands for operands, is_batched in found if is_batched]
-    assert {operands[0] for operands in plain} == set(shared)
+    # Points come first, then the matrix.
+    assert {operands[1] for operands in plain} == {shape[::-1] for shape in shared}
     # What is batched are the stochastic last layers, and nothing else.
-    assert {operands[0] for operands in batched} == {(NUM_SAMPLES, 2, 7), (NUM_SAMPLES, 1, 3)}
+    assert {operands[1] for operands in batched} == {(NUM_SAMPLES, 7, 2), (NUM_SAMPLES, 3, 1)}
     # No value anywhere is a shared matrix repeated for the samples.
     shapes = {variable.aval.shape for equation in everything for variable in equation.outvars}
     assert not shapes & {(NUM_SAMPLES, *shape) for shape in shared}

@@ -27,6 +27,7 @@ def entries(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("*/*-cache")}
 
 
+@pytest.mark.slow
 def test_results_are_the_same_with_and_without_and_a_second_run_compiles_nothing(tmp_path):
     cache, file = tmp_path / "cache", tmp_path / "file"
     file.write_text("")

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import problems
+from langenode.data import Dataset, refine
+from langenode.fitting.units.predicting import with_doses_at_once
 from langenode.models import Effects, Fixed, LogitNormal, LogNormal, Normal, RungeKutta, UnitModel
 from langenode.posteriors import Gaussian, NewUnits, Reference
 
@@ -189,3 +191,23 @@ def test_own_weights_of_new_units_spread_by_unit_and_occasion():
     problems.assert_mean(samples, 0.0)
     problems.assert_mean(samples**2, 0.6**2 + 0.8**2)
     problems.assert_mean(samples[:, 0] * samples[:, 1], 0.0)
+
+
+def test_doses_are_given_at_once_also_between_distant_rows():
+    """One compartment, k = 1: 100 at time 0, and a total of 200 from time 4 on; refined, the dose must not spread."""
+    data = Dataset.from_list(
+        [{"times": [0.0, 2.0, 4.0, 5.0], "outputs": np.zeros(4), "inputs": [[100.0], [100.0], [200.0], [200.0]]}],
+        input_names=["total"],
+    )
+    model = UnitModel(
+        Effects(k=LogNormal(1.0, 0.3)),
+        rate=lambda state, inputs, p: -p.k * state,
+        start=lambda inputs, p: jnp.zeros(1),
+        doses={0: 0},
+    )
+    fine = refine(with_doses_at_once(data, model), 0.05).data
+    found = model(jnp.asarray(fine.times[0]), jnp.asarray(fine.inputs[0]))[:, 0]
+    wanted = {2.0: 100 * np.exp(-2.0), 4.0: 100 * np.exp(-4.0) + 100.0, 5.0: 100 * np.exp(-5.0) + 100 * np.exp(-1.0)}
+    for time, amount in wanted.items():
+        np.testing.assert_allclose(found[np.flatnonzero(fine.times[0] == time)[-1]], amount, rtol=1e-5)
+    assert int(fine.mask.sum()) == 4

@@ -14,6 +14,7 @@ from langenode.data.dataset import Dataset
 from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.folds import assign_folds, by_fold, num_folds, padded
+from langenode.data.jumps import with_jump_rows
 from langenode.data.levels import Level, find_levels, knees, spread_against_level
 from langenode.data.modes import FALSE_ALARMS, Modes, find_modes
 from langenode.data.noise import NoiseEstimate, estimate_noise
@@ -84,5 +85,6 @@ __all__ = [
     "starts_are_exact",
     "summarise",
     "table_files",
+    "with_jump_rows",
     "with_observed_start",
 ]

@@ -63,7 +63,7 @@ def fit(
     given = {key: value for key, value in named.items() if value is not None}
     asked = merge_all([options or {}, prior_layer(prior), given])
     experiment, config = plan.plan_data(data, asked) if model is None else plan.plan_model(model, data, asked, where)
-    fitted = plan.as_fitted(data, config)
+    fitted = plan.as_fitted(data, config, model)
     reporter = Reporter(quiet=not progress)
     fold = None if validation is not None else experiment.folds(config, fitted)
     crossed = None
@@ -71,7 +71,7 @@ def fit(
         crossed = cross.cross_validate(experiment, config, fitted, fold, reporter=reporter)
         prepared, point = crossed.whole, cross.final_point(experiment, config, crossed)
     else:
-        held_out = None if validation is None else plan.as_fitted(validation, config)
+        held_out = None if validation is None else plan.as_fitted(validation, config, model)
         prepared = build.prepare(config, fitted, held_out)
         point = solve.find_point(experiment, config, prepared, reporter=reporter)
     path = None if checkpoint is None else Path(checkpoint)

@@ -13,7 +13,7 @@ from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Companion, Experiment, Results, Splits
 from langenode.fitting import build, evaluation, fit_file
 from langenode.fitting.build import Streams
-from langenode.fitting.units.predicting import Members, UnitPrediction, joined, predict_units
+from langenode.fitting.units.predicting import Members, UnitPrediction, joined, predict_units, with_doses_at_once
 from langenode.inference.predictions import (
     Prediction,
     PredictionKeys,
@@ -225,6 +225,7 @@ class Fit:
         """The data as they are predicted: separated by their starts, which are known and masked among the outputs."""
         if self.config.target != "population" and data.num_conditions < data.num_trajectories:
             data = separate_by_start(data)
+        data = with_doses_at_once(data, self.problem.model)
         return own.prepare(data, self.config) if isinstance(self.config, own.OwnConfig) else data
 
     def _predict(

@@ -27,6 +27,7 @@ from langenode.experiments.base import Experiment, Splits, as_configured, no_fol
 from langenode.fitting import build, choose
 from langenode.fitting.fit import USER_MODEL
 from langenode.fitting.priors import check_leaves
+from langenode.fitting.units.predicting import with_doses_at_once
 from langenode.inference.partition import Partition, Where, network_positions
 from langenode.models import UnitModel, has_own_noise
 
@@ -172,8 +173,9 @@ def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any
     return below
 
 
-def as_fitted(data: Dataset, config: Config) -> Dataset:
-    """The data as they are fitted: those for a generic model have known starts."""
+def as_fitted(data: Dataset, config: Config, model: Any = None) -> Dataset:
+    """The data as they are fitted: those for a generic model have known starts, and doses are given at once."""
+    data = with_doses_at_once(data, model)
     return own.for_training(data, config) if isinstance(config, own.OwnConfig) else data
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from langenode._types import Float, Int, PRNGKeyArray
 from langenode.config import Config
-from langenode.data import Dataset, refine, revealed_start
+from langenode.data import Dataset, refine, revealed_start, with_jump_rows
 from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
 from langenode.inference.hierarchical.conditional import condition, member_of, num_members, unit_outputs
@@ -18,6 +18,7 @@ from langenode.inference.hierarchical.units import Units
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import Prediction, Rule, sample_weights
 from langenode.inference.problem import Problem
+from langenode.models import UnitModel
 
 # Importance points of a conditioned unit.
 NUM_POINTS = 512
@@ -39,6 +40,13 @@ class UnitPrediction(NamedTuple):
     log_evidence: Float[np.ndarray, " unit"]
     relative_ess: Float[np.ndarray, " unit"]
     k_hat: Float[np.ndarray, " unit"]
+
+
+def with_doses_at_once(data: Dataset, model: Any) -> Dataset:
+    """Data in which totals of a model's doses jump at the time from which they are given, and are not spread out."""
+    if not isinstance(model, UnitModel) or not model.doses:
+        return data
+    return with_jump_rows(data, [column for column, _ in model.doses])
 
 
 def stack_of(problem: Problem, which: Members = "drawn") -> Family:
