@@ -22,7 +22,7 @@ from langenode.inference.hierarchical.units import by_unit
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition
 from langenode.models import Effects, LogNormal, UnitModel
-from langenode.posteriors import Gaussian, Reference, gaussian
+from langenode.posteriors import Reference, gaussian
 from langenode.posteriors.particles import relative_ess
 
 KEY = jax.random.key(0)
@@ -250,7 +250,7 @@ def differences(evaluate, flat, step=1e-3):
     return np.array(found)
 
 
-@pytest.mark.parametrize("rule", ["laplace", "importance"])
+@pytest.mark.parametrize("rule", ["importance", pytest.param("laplace", marks=[pytest.mark.slow])])
 def test_gradients_are_those_of_the_objective_as_it_is_computed(few, rule):
     family, _, units = few
     flat, evaluate = flat_objective(family, units, make_points(16, 3, units.num, seed=2), rule)
@@ -258,7 +258,8 @@ def test_gradients_are_those_of_the_objective_as_it_is_computed(few, rule):
     np.testing.assert_allclose(evaluate(flat)[1], exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("rule", ["laplace", pytest.param("importance", marks=[pytest.mark.slow])])
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["laplace", "importance"])
 def test_gradients_with_modes_held_are_wrong(few, rule):
     """The check above has power: it would see that modes move with the family."""
     family, _, units = few
@@ -278,12 +279,13 @@ def test_gradients_with_modes_held_are_wrong(few, rule):
     assert np.abs(wrong - right).max() > 1e-2 * np.abs(right).max()
 
 
+@pytest.mark.slow
 def test_a_point_at_which_the_model_is_not_finite_leaves_gradients_finite():
     """It has no weight; its derivative is not a number."""
     model = UnitModel(
         Effects(k=LogNormal(0.6, 1.5)), lambda t, x, p: jnp.exp(jnp.exp(p.k * t))[:, None], noise="additive"
     )
-    effects = Gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 1.5)), jnp.zeros(1), jnp.zeros(1), None, None)
+    effects = gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 1.5)), "diagonal", key=KEY)
     family = Family(effects, model, Partition.of(model, lambda m: m.effects.values), None)
     readings = {"times": np.array([0.0, 1.0, 2.0]), "outputs": np.array([2.7, 6.3, 24.0])}
     units = by_unit(Dataset.from_list([readings], output_names=["y"]))
@@ -314,6 +316,7 @@ def worst_ess(family, units):
     return min(float(relative_ess(row)) for row in weights(family, units, modes, points))
 
 
+@pytest.mark.slow
 def test_points_of_the_law_bound_the_weights(monkeypatch):
     """Without them some unit in fifty is seen by a handful of points: here .42 and .01."""
     units = by_unit(simulate(50, SPARSE, SPARSE_TRUTH, seed=2))
@@ -335,13 +338,7 @@ def limited():
     """One unit that decays at its own rate, with noise that depends on the level."""
     model = UnitModel(Effects(k=LogNormal(0.6, 0.5)), lambda t, x, p: jnp.exp(-p.k * t)[:, None])
     model = eqx.tree_at(lambda m: m.log_noise, model, jnp.log(jnp.asarray([[0.1], [0.2]])))
-    effects = Gaussian(
-        reference=Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 0.5)),
-        shift=jnp.zeros(1),
-        log_scale=jnp.zeros(1),
-        lower=None,
-        factor=None,
-    )
+    effects = gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 0.5)), "diagonal", key=KEY)
     partition = Partition.of(model, lambda m: m.effects.values)
     data = Dataset.from_list([{"times": TIMES, "outputs": READINGS}], output_names=["y"])
     family = Family(effects, model, partition, Levels(jnp.zeros(1), jnp.ones(1)))

@@ -9,15 +9,17 @@ import pytest
 import problems
 from langenode.data import Dataset
 from langenode.fitting.units.solving import zero_spreads
+from langenode.inference.hierarchical import estimate as estimating
 from langenode.inference.hierarchical import uncertainty
-from langenode.inference.hierarchical.estimate import LogPrior, search, start_modes
+from langenode.inference.hierarchical.estimate import LogPrior, Settings, estimate, search, start_modes
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import make_points
 from langenode.inference.hierarchical.units import by_unit
 from langenode.inference.partition import Partition
-from langenode.posteriors import Reference, gaussian
+from langenode.posteriors import Gaussian, Reference, gaussian
+from langenode.posteriors.gaussian import Covariance
 
-NUM_UNITS, NUM_READINGS, DIM, NUM_DRAWS = 24, 4, 2, 200
+NUM_UNITS, NUM_READINGS, DIM, NUM_DRAWS = 24, 4, 2, 100
 
 
 class Constants(eqx.Module):
@@ -30,10 +32,16 @@ class Constants(eqx.Module):
         return jnp.broadcast_to(self.weights, (len(times), DIM))
 
 
-def constants(covariance="full", occasions=None):
+def constants(covariance: Covariance = "full", occasions=None):
     model = Constants(jnp.zeros(DIM), jnp.log(jnp.full(DIM, 0.5)))
     effects = gaussian(Reference(jnp.zeros(DIM), jnp.ones(DIM)), covariance, key=jax.random.key(0))
     return Family(effects, model, Partition.of(model, lambda m: m.weights), None, occasions)
+
+
+def gaussian_of(family):
+    """The distribution of the effects."""
+    assert isinstance(family.effects, Gaussian)
+    return family.effects
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +52,17 @@ def readings():
     return own[:, None] + 0.4 * rng.normal(size=(NUM_UNITS, NUM_READINGS, DIM))
 
 
-@pytest.fixture(scope="module")
-def fitted(readings):
+def units_of(readings):
     times = np.arange(float(NUM_READINGS))
     data = Dataset.from_list(
         [{"times": times, "outputs": outputs, "unit": str(k)} for k, outputs in enumerate(readings)]
     )
-    units = by_unit(data)
+    return by_unit(data)
+
+
+@pytest.fixture(scope="module")
+def fitted(readings):
+    units = units_of(readings)
     points = make_points(64, DIM, NUM_UNITS, seed=0)
     # Laplace's approximation is exact here.
     start = constants()
@@ -61,6 +73,7 @@ def fitted(readings):
     return found, known
 
 
+@pytest.mark.slow
 def test_maximum_likelihood_of_a_balanced_design_is_closed(readings, fitted):
     """Noise is the variance within units; the covariance between units is that of their means less a share of it."""
     found, _ = fitted
@@ -75,37 +88,68 @@ def test_maximum_likelihood_of_a_balanced_design_is_closed(readings, fitted):
     np.testing.assert_allclose(root @ root.T, between, atol=1e-3 * between.max())
 
 
+@pytest.mark.slow
 def test_the_information_of_a_full_covariance_is_positive_and_has_the_closed_form(readings, fitted):
     """The unused half of a triangular matrix is no number: it neither counts nor makes the matrix singular."""
     found, known = fitted
     assert len(known.flat) == 2 + 2 + 4 + 2 and known.free.sum() == uncertainty.num_numbers(found.family) == 7
     assert known.is_positive
-    order = np.asarray(uncertainty.with_flat(found.family, np.arange(10.0)).effects.shift).astype(int)
+    order = np.asarray(gaussian_of(uncertainty.with_flat(found.family, np.arange(10.0))).shift).astype(int)
     exact = np.cov(readings.mean(1).T, bias=True) / NUM_UNITS  # of the two means
     np.testing.assert_allclose(known.covariance[np.ix_(order, order)], exact, rtol=0.02, atol=0.02 * exact.max())
 
 
-def test_draws_have_the_covariance_of_the_information_and_leave_the_rest(fitted):
-    found, known = fitted
-    drawn = uncertainty.laplace_draws(found.family, known, NUM_DRAWS, rng=np.random.default_rng(0))
-    flats = np.array([uncertainty.flat_of(family) for family in drawn])
-    np.testing.assert_allclose(
-        flats[:, ~known.free], np.broadcast_to(known.flat[~known.free], (NUM_DRAWS, 3)), atol=1e-7
-    )
-    centred = flats[:, known.free] - known.flat[known.free]
-    problems.assert_mean(centred, 0.0)
-    products = centred[:, :, None] * centred[:, None, :]
-    problems.assert_mean(products, known.covariance[np.ix_(known.free, known.free)])
+@pytest.fixture(scope="module")
+def known_normal():
+    """A family of which the first of six numbers is not varied, and the others are correlated."""
+    root = np.tril(np.random.default_rng(1).normal(size=(5, 5)), -1) + np.diag([1.0, 2.0, 0.5, 0.1, 1.0])
+    covariance, family = np.zeros((6, 6)), constants("diagonal")
+    covariance[1:, 1:] = root @ root.T
+    flat = uncertainty.flat_of(family)
+    return family, uncertainty.Information(flat, np.eye(6), covariance, np.arange(6) > 0, True)
+
+
+def test_draws_from_a_normal_posterior_have_its_moments_and_leave_the_rest(known_normal):
+    """All draws have the same weight then."""
+    family, known = known_normal
+    precision = np.linalg.inv(known.covariance[1:, 1:])
+
+    def log_posterior(flat):
+        shift = (flat - known.flat)[1:]
+        return 7.0 - 0.5 * shift @ precision @ shift
+
+    rng = np.random.default_rng(0)
+    drawn = uncertainty.laplace_draws(family, known, NUM_DRAWS, log_posterior=log_posterior, rng=rng)
+    shifts = np.array([uncertainty.flat_of(one) for one in drawn]) - known.flat
+    np.testing.assert_allclose(shifts[:, 0], 0.0, atol=1e-7)
+    assert len(np.unique(shifts[:, 1])) == NUM_DRAWS  # of four tries each, none is repeated
+    problems.assert_mean(shifts[:, 1:], 0.0)
+    problems.assert_mean(shifts[:, 1:, None] * shifts[:, None, 1:], known.covariance[1:, 1:])
+
+
+def test_a_number_with_an_upper_bound_only_is_not_drawn_beyond_it(known_normal):
+    """The logarithm of a noise that is not there: the posterior is flat below and falls off above."""
+    family, known = known_normal
+    flat_direction = known._replace(covariance=np.diag([0.0, 0.0, 0.0, 0.0, 0.0, 20.0**2]))
+    bound = known.flat[5] + 1.0
+
+    def log_posterior(flat):
+        return -0.5 * np.exp(2.0 * np.minimum(flat[5] - bound, 300.0)) if flat[5] < bound + 400.0 else np.nan
+
+    rng = np.random.default_rng(0)
+    drawn = uncertainty.laplace_draws(family, flat_direction, 40, log_posterior=log_posterior, rng=rng)
+    highest = max(uncertainty.flat_of(one)[5] for one in drawn)
+    assert highest < bound + 3.0
 
 
 def test_spreads_that_have_gone_to_zero_are_not_varied():
     family = constants("diagonal", occasions=jnp.asarray([-9.0, 0.0]))
     family = eqx.tree_at(lambda f: f.effects.log_scale, family, jnp.asarray([0.0, -7.0]))
     at_zero = uncertainty.with_flat(family, zero_spreads(family).astype(float))
-    np.testing.assert_array_equal(at_zero.effects.log_scale, [0.0, 1.0])
+    np.testing.assert_array_equal(gaussian_of(at_zero).log_scale, [0.0, 1.0])
     np.testing.assert_array_equal(at_zero.occasion_scale, [1.0, 0.0])
     np.testing.assert_array_equal(at_zero.model.log_noise, [0.0, 0.0])
-    np.testing.assert_array_equal(at_zero.effects.shift, [0.0, 0.0])
+    np.testing.assert_array_equal(gaussian_of(at_zero).shift, [0.0, 0.0])
 
 
 def test_a_direction_without_curvature_is_told_and_not_varied():
@@ -114,3 +158,18 @@ def test_a_direction_without_curvature_is_told_and_not_varied():
     assert not found.is_positive
     np.testing.assert_allclose(found.covariance, np.diag([0.25, 0.0, 0.0]))
     assert uncertainty._inverted(flat, np.diag([4.0, 1.0, 0.0]), free).is_positive
+
+
+@pytest.mark.slow
+def test_mini_batches_of_units_find_the_same_maximum(readings, fitted, monkeypatch):
+    """Within a fifth of the standard errors; given modes are not written to."""
+    found, known = fitted
+    monkeypatch.setattr(estimating, "MOST_TOGETHER", NUM_UNITS - 1)
+    units = units_of(readings)
+    modes = start_modes(found.family, units)
+    modes.flags.writeable = False
+    settings = Settings(num_points=32, num_laplace=5, batch_units=12, num_updates=300, learning_rate=3e-2)
+    again = estimate(constants(), units, settings=settings, modes=modes)
+    flat = uncertainty.flat_of(again.family)
+    errors = np.sqrt(np.diag(known.covariance))
+    assert np.all(np.abs(flat - known.flat)[known.free] < 0.2 * errors[known.free])

@@ -34,7 +34,8 @@ def with_jump_rows(data: Dataset, columns: Sequence[int]) -> Dataset:
         grid[is_added] -= _BEFORE * gaps
         before = data.inputs[row, jumps - 1]
         path[is_added] = data.inputs[row, jumps] + _BEFORE * (before - data.inputs[row, jumps])
-        path[np.ix_(is_added, list(columns))] = before[:, list(columns)]
+        for column in columns:
+            path[is_added, column] = before[:, column]
         full = np.minimum(np.arange(longest), len(source) - 1)  # padding repeats the last row
         times[row], inputs[row] = grid[full], path[full]
         outputs[row, : len(source)] = data.outputs[row, :length][source]

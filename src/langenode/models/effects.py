@@ -73,8 +73,8 @@ def Fixed(typical: float, *, is_positive: bool = False) -> Effect:  # noqa: N802
 
 def _checked(effect: Effect) -> Effect:
     # Plain numbers: an effect is a static part of a model, where NumPy's own scalars do not belong.
-    numbers = {name: value for name, value in effect._asdict().items() if name != "scale" and value is not None}
-    effect = effect._replace(**{name: float(value) for name, value in numbers.items()})
+    numbers = {name: part for name, part in effect._asdict().items() if part is not None and name != "scale"}
+    effect = effect._replace(**{name: float(part) for name, part in numbers.items()})
     for name in ("spread", "occasion"):
         value = getattr(effect, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
