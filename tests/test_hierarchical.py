@@ -250,7 +250,7 @@ def differences(evaluate, flat, step=1e-3):
     return np.array(found)
 
 
-@pytest.mark.parametrize("rule", ["laplace", "importance"])
+@pytest.mark.parametrize("rule", ["importance", pytest.param("laplace", marks=[pytest.mark.slow])])
 def test_gradients_are_those_of_the_objective_as_it_is_computed(few, rule):
     family, _, units = few
     flat, evaluate = flat_objective(family, units, make_points(16, 3, units.num, seed=2), rule)
@@ -258,7 +258,8 @@ def test_gradients_are_those_of_the_objective_as_it_is_computed(few, rule):
     np.testing.assert_allclose(evaluate(flat)[1], exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
 
 
-@pytest.mark.parametrize("rule", ["laplace", pytest.param("importance", marks=[pytest.mark.slow])])
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["laplace", "importance"])
 def test_gradients_with_modes_held_are_wrong(few, rule):
     """The check above has power: it would see that modes move with the family."""
     family, _, units = few
@@ -278,6 +279,7 @@ def test_gradients_with_modes_held_are_wrong(few, rule):
     assert np.abs(wrong - right).max() > 1e-2 * np.abs(right).max()
 
 
+@pytest.mark.slow
 def test_a_point_at_which_the_model_is_not_finite_leaves_gradients_finite():
     """It has no weight; its derivative is not a number."""
     model = UnitModel(
@@ -314,6 +316,7 @@ def worst_ess(family, units):
     return min(float(relative_ess(row)) for row in weights(family, units, modes, points))
 
 
+@pytest.mark.slow
 def test_points_of_the_law_bound_the_weights(monkeypatch):
     """Without them some unit in fifty is seen by a handful of points: here .42 and .01."""
     units = by_unit(simulate(50, SPARSE, SPARSE_TRUTH, seed=2))

@@ -10,6 +10,8 @@ import langenode as ln
 from langenode.data import Dataset
 from langenode.models import Effects, LogNormal, UnitModel
 
+pytestmark = pytest.mark.slow  # compilation of a whole fit
+
 SMALL = {
     "hierarchical": {"num_points": 8, "num_laplace": 4, "num_importance": 1, "num_draws": 2},
     "predict": {"num_samples": 16},

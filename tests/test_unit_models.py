@@ -176,18 +176,21 @@ def new_units(spread, occasions=None):
 
 def test_weights_of_a_new_unit_are_those_of_one_member_in_their_places():
     posterior = new_units(1e-3)
-    samples = np.asarray(posterior.sample(200, key=jax.random.key(0)))
+    samples, estimate = problems.quick_jit(
+        lambda p: (p.sample(200, key=jax.random.key(0)), p.of_estimate(5, key=jax.random.key(1)))
+    )(posterior)
+    samples = np.asarray(samples)
     assert samples.shape == (200, posterior.dim) == (200, 5)
     members = (samples[:, 0] // 10).astype(int)
     assert set(members) == {1, 2}  # member 0 is the estimate; draws of it stand for its uncertainty
     np.testing.assert_array_equal(samples[:, [0, 2, 4]], SHARED[members])
     np.testing.assert_allclose(samples[:, OWN], 100.0 * (members[:, None] + 1.0) * np.ones(2), atol=0.01)
-    estimate = np.asarray(posterior.of_estimate(5, key=jax.random.key(1)))
-    np.testing.assert_array_equal(estimate[:, [0, 2, 4]], np.broadcast_to(SHARED[0], (5, 3)))
+    np.testing.assert_array_equal(np.asarray(estimate)[:, [0, 2, 4]], np.broadcast_to(SHARED[0], (5, 3)))
 
 
 def test_own_weights_of_new_units_spread_by_unit_and_occasion():
-    samples = np.asarray(new_units(0.6, occasions=0.8).of_estimate(4000, key=jax.random.key(2)))[:, OWN] - 100.0
+    draw = problems.quick_jit(lambda p: p.of_estimate(4000, key=jax.random.key(2)))
+    samples = np.asarray(draw(new_units(0.6, occasions=0.8)))[:, OWN] - 100.0
     problems.assert_mean(samples, 0.0)
     problems.assert_mean(samples**2, 0.6**2 + 0.8**2)
     problems.assert_mean(samples[:, 0] * samples[:, 1], 0.0)
