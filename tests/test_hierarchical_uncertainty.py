@@ -9,8 +9,9 @@ import pytest
 import problems
 from langenode.data import Dataset
 from langenode.fitting.units.solving import zero_spreads
+from langenode.inference.hierarchical import estimate as estimating
 from langenode.inference.hierarchical import uncertainty
-from langenode.inference.hierarchical.estimate import LogPrior, search, start_modes
+from langenode.inference.hierarchical.estimate import LogPrior, Settings, estimate, search, start_modes
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import make_points
 from langenode.inference.hierarchical.units import by_unit
@@ -44,13 +45,17 @@ def readings():
     return own[:, None] + 0.4 * rng.normal(size=(NUM_UNITS, NUM_READINGS, DIM))
 
 
-@pytest.fixture(scope="module")
-def fitted(readings):
+def units_of(readings):
     times = np.arange(float(NUM_READINGS))
     data = Dataset.from_list(
         [{"times": times, "outputs": outputs, "unit": str(k)} for k, outputs in enumerate(readings)]
     )
-    units = by_unit(data)
+    return by_unit(data)
+
+
+@pytest.fixture(scope="module")
+def fitted(readings):
+    units = units_of(readings)
     points = make_points(64, DIM, NUM_UNITS, seed=0)
     # Laplace's approximation is exact here.
     start = constants()
@@ -61,6 +66,7 @@ def fitted(readings):
     return found, known
 
 
+@pytest.mark.slow
 def test_maximum_likelihood_of_a_balanced_design_is_closed(readings, fitted):
     """Noise is the variance within units; the covariance between units is that of their means less a share of it."""
     found, _ = fitted
@@ -75,6 +81,7 @@ def test_maximum_likelihood_of_a_balanced_design_is_closed(readings, fitted):
     np.testing.assert_allclose(root @ root.T, between, atol=1e-3 * between.max())
 
 
+@pytest.mark.slow
 def test_the_information_of_a_full_covariance_is_positive_and_has_the_closed_form(readings, fitted):
     """The unused half of a triangular matrix is no number: it neither counts nor makes the matrix singular."""
     found, known = fitted
@@ -85,6 +92,7 @@ def test_the_information_of_a_full_covariance_is_positive_and_has_the_closed_for
     np.testing.assert_allclose(known.covariance[np.ix_(order, order)], exact, rtol=0.02, atol=0.02 * exact.max())
 
 
+@pytest.mark.slow
 def test_draws_have_the_covariance_of_the_information_and_leave_the_rest(fitted):
     found, known = fitted
     drawn = uncertainty.laplace_draws(found.family, known, NUM_DRAWS, rng=np.random.default_rng(0))
@@ -114,3 +122,18 @@ def test_a_direction_without_curvature_is_told_and_not_varied():
     assert not found.is_positive
     np.testing.assert_allclose(found.covariance, np.diag([0.25, 0.0, 0.0]))
     assert uncertainty._inverted(flat, np.diag([4.0, 1.0, 0.0]), free).is_positive
+
+
+@pytest.mark.slow
+def test_mini_batches_of_units_find_the_same_maximum(readings, fitted, monkeypatch):
+    """Within a fifth of the standard errors; given modes are not written to."""
+    found, known = fitted
+    monkeypatch.setattr(estimating, "MOST_TOGETHER", NUM_UNITS - 1)
+    units = units_of(readings)
+    modes = start_modes(found.family, units)
+    modes.flags.writeable = False
+    settings = Settings(num_points=32, num_laplace=5, batch_units=12, num_updates=300, learning_rate=3e-2)
+    again = estimate(constants(), units, settings=settings, modes=modes)
+    flat = uncertainty.flat_of(again.family)
+    errors = np.sqrt(np.diag(known.covariance))
+    assert np.all(np.abs(flat - known.flat)[known.free] < 0.2 * errors[known.free])

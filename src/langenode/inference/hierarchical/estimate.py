@@ -256,13 +256,13 @@ def _by_batches(
     state, mean, num_averaged = optimiser.init(params), params, 0
     share = settings.batch_units / float(np.asarray(units.weight).sum())
     scaled = _Scaled(prior, share)
-    total = np.nan
+    modes, total = np.array(modes), np.nan
     for step in range(settings.num_updates):
         chosen = rng.choice(units.num, settings.batch_units, replace=False)
         points = make_points(settings.num_points, modes.shape[1], len(chosen), seed=int(rng.integers(2**31)))
         batch = jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], units)
         found, gradient = objective(params, static, batch, jnp.asarray(modes[chosen]), points, scaled, "importance")
-        if not np.isfinite(float(found[0])):
+        if not (np.isfinite(float(found[0])) and np.all(np.isfinite(ravel_pytree(gradient)[0]))):
             continue
         modes[chosen], total = np.asarray(found[2]), float(found[1]) / share
         updates, state = optimiser.update(gradient, state, params)
