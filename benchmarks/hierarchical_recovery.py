@@ -67,14 +67,14 @@ def recover(case: str, seed: int, *, has_gains: bool = True) -> Recovered:
     coverage = band_coverage(stacked(drawn), new, seed=seed)
     seconds = time.process_time() - begin
     numbers = numbers_of(found.family)
-    gains = (np.nan, np.nan)
+    on_laplace = on_truth = np.nan
     if has_gains:
         exact = exact_log_likelihood(numbers, data)
-        others = (laplace_numbers(start, units, seed), truth.numbers())
-        gains = tuple(exact - exact_log_likelihood(other, data) for other in others)
+        on_laplace = exact - exact_log_likelihood(laplace_numbers(start, units, seed), data)
+        on_truth = exact - exact_log_likelihood(truth.numbers(), data)
     order = numbers_order(found)
     errors = np.sqrt(np.diag(information.covariance))[order]
-    return Recovered(numbers, errors, information.is_positive, coverage, *gains, seconds)
+    return Recovered(numbers, errors, information.is_positive, coverage, on_laplace, on_truth, seconds)
 
 
 def numbers_order(found: Estimate) -> np.ndarray:

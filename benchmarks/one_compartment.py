@@ -8,6 +8,7 @@ import itertools
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
@@ -17,7 +18,7 @@ from langenode.inference.hierarchical.family import Family
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition
 from langenode.models import Effects, LogNormal, UnitModel
-from langenode.posteriors import Gaussian, Reference
+from langenode.posteriors import Gaussian, Reference, gaussian
 
 DOSE = 320.0
 NAMES = ("log ka", "log V", "log CL", "log sd ka", "log sd V", "log sd CL", "log additive", "log relative")
@@ -87,23 +88,17 @@ def family_at(numbers: np.ndarray) -> Family:
     model = UnitModel(effects, bateman, noise="combined")
     model = eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(numbers[6:])[:, None])
     partition = Partition.of(model, lambda m: m.effects.values)
-    zeros = jnp.zeros(3)
-    distribution = Gaussian(
-        reference=Reference(jnp.zeros(3), jnp.ones(3)),
-        shift=jnp.asarray(numbers[:3]),
-        log_scale=zeros,
-        lower=None,
-        factor=None,
-    )
-    distribution = eqx.tree_at(lambda g: g.log_scale, distribution, jnp.asarray(numbers[3:6]))
+    distribution = gaussian(Reference(jnp.zeros(3), jnp.ones(3)), "diagonal", key=jax.random.key(0))
+    where = lambda g: (g.shift, g.log_scale)  # noqa: E731
+    distribution = eqx.tree_at(where, distribution, (jnp.asarray(numbers[:3]), jnp.asarray(numbers[3:6])))
     return Family(distribution, model, partition, Levels(jnp.zeros(1), jnp.ones(1)))
 
 
 def numbers_of(family: Family) -> np.ndarray:
     """The inverse of `family_at`."""
-    gaussian = family.effects
-    assert isinstance(gaussian, Gaussian)
-    return np.concatenate([gaussian.shift, gaussian.log_scale, np.ravel(family.model.log_noise)])
+    effects = family.effects
+    assert isinstance(effects, Gaussian)
+    return np.concatenate([effects.shift, effects.log_scale, np.ravel(family.model.log_noise)])
 
 
 # Exact likelihoods

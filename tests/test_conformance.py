@@ -245,7 +245,8 @@ def test_log_ratio_has_the_kl_as_its_mean(name):
 @pytest.mark.parametrize("name", NUM_NOISE)
 def test_a_map_of_white_noise_has_the_moments_of_the_samples(name):
     """Means and second moments of independent draws agree within five standard errors of their difference."""
-    posterior = Standard(jnp.asarray([1.0, 1.0, 0.0])) if name == "standard" else make(name)
+    posterior = Standard(scale=jnp.asarray([1.0, 1.0, 0.0])) if name == "standard" else make(name)
+    assert isinstance(posterior, AbstractVariational)
     assert posterior.num_noise == NUM_NOISE[name]
     num = NUM_CHUNKS * CHUNK
     white = jax.random.normal(jax.random.key(1), (num, posterior.num_noise), float)

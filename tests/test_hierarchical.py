@@ -22,7 +22,7 @@ from langenode.inference.hierarchical.units import by_unit
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition
 from langenode.models import Effects, LogNormal, UnitModel
-from langenode.posteriors import Gaussian, Reference, gaussian
+from langenode.posteriors import Reference, gaussian
 from langenode.posteriors.particles import relative_ess
 
 KEY = jax.random.key(0)
@@ -285,7 +285,7 @@ def test_a_point_at_which_the_model_is_not_finite_leaves_gradients_finite():
     model = UnitModel(
         Effects(k=LogNormal(0.6, 1.5)), lambda t, x, p: jnp.exp(jnp.exp(p.k * t))[:, None], noise="additive"
     )
-    effects = Gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 1.5)), jnp.zeros(1), jnp.zeros(1), None, None)
+    effects = gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 1.5)), "diagonal", key=KEY)
     family = Family(effects, model, Partition.of(model, lambda m: m.effects.values), None)
     readings = {"times": np.array([0.0, 1.0, 2.0]), "outputs": np.array([2.7, 6.3, 24.0])}
     units = by_unit(Dataset.from_list([readings], output_names=["y"]))
@@ -338,13 +338,7 @@ def limited():
     """One unit that decays at its own rate, with noise that depends on the level."""
     model = UnitModel(Effects(k=LogNormal(0.6, 0.5)), lambda t, x, p: jnp.exp(-p.k * t)[:, None])
     model = eqx.tree_at(lambda m: m.log_noise, model, jnp.log(jnp.asarray([[0.1], [0.2]])))
-    effects = Gaussian(
-        reference=Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 0.5)),
-        shift=jnp.zeros(1),
-        log_scale=jnp.zeros(1),
-        lower=None,
-        factor=None,
-    )
+    effects = gaussian(Reference(jnp.log(jnp.full(1, 0.6)), jnp.full(1, 0.5)), "diagonal", key=KEY)
     partition = Partition.of(model, lambda m: m.effects.values)
     data = Dataset.from_list([{"times": TIMES, "outputs": READINGS}], output_names=["y"])
     family = Family(effects, model, partition, Levels(jnp.zeros(1), jnp.ones(1)))

@@ -25,7 +25,7 @@ from langenode.inference.hierarchical.marginal import make_points
 from langenode.inference.hierarchical.units import by_unit
 from langenode.inference.partition import Partition
 from langenode.models import Effects, Fixed, LogNormal, Normal, UnitModel
-from langenode.posteriors import Gaussian, Reference
+from langenode.posteriors import Reference, gaussian
 from textbook import orange_trees, theophylline
 
 pytestmark = pytest.mark.slow
@@ -37,8 +37,7 @@ def family_of(model):
     """Independent effects, with constant noise, where the model's own values are."""
     values = model.effects.values
     spread = jnp.asarray([effect.spread for _, effect in model.effects.random])
-    zeros = jnp.zeros_like(values)
-    effects = Gaussian(Reference(values, spread), zeros, zeros, None, None)
+    effects = gaussian(Reference(values, spread), "diagonal", key=jax.random.key(0))
     return Family(effects, model, Partition.of(model, lambda m: m.effects.values), None)
 
 

@@ -9,7 +9,7 @@ import problems
 from langenode.data import Dataset, refine
 from langenode.fitting.units.predicting import with_doses_at_once
 from langenode.models import Effects, Fixed, LogitNormal, LogNormal, Normal, RungeKutta, UnitModel
-from langenode.posteriors import Gaussian, NewUnits, Reference
+from langenode.posteriors import NewUnits, Reference, gaussian
 
 # --- the integrator
 
@@ -163,12 +163,8 @@ OWN, SHARED = (1, 3), np.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0], [20.0, 21.0
 
 def new_units(spread, occasions=None):
     """Three members whose own weights are about 100, 200 and 300."""
-    log_scale = jnp.log(jnp.full(2, spread))
-    references = [Reference(jnp.full(2, mean), jnp.ones(2)) for mean in (100.0, 200.0, 300.0)]
-    members = [
-        Gaussian(reference=reference, shift=jnp.zeros(2), log_scale=log_scale, lower=None, factor=None)
-        for reference in references
-    ]
+    references = [Reference(jnp.full(2, mean), jnp.full(2, spread)) for mean in (100.0, 200.0, 300.0)]
+    members = [gaussian(reference, "diagonal", key=jax.random.key(0)) for reference in references]
     effects = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
     scale = None if occasions is None else jnp.full((3, 2), np.log(occasions))
     return NewUnits(effects, jnp.asarray(SHARED), scale, OWN)
