@@ -62,7 +62,9 @@ def recover(case: str, seed: int, *, has_gains: bool = True) -> Recovered:
     information = uncertainty.observed_information(
         found.family, units, found.modes, points, LogPrior(), at_zero=at_zero
     )
-    drawn = uncertainty.laplace_draws(found.family, information, NUM_DRAWS, rng=np.random.default_rng([seed, 3]))
+    density = uncertainty.log_posterior_of(found.family, units, found.modes, points, LogPrior())
+    rng = np.random.default_rng([seed, 3])
+    drawn = uncertainty.laplace_draws(found.family, information, NUM_DRAWS, log_posterior=density, rng=rng)
     new = by_unit(simulate_units(NUM_NEW, design, truth, seed=seed + 10_000))
     coverage = band_coverage(stacked(drawn), new, seed=seed)
     seconds = time.process_time() - begin

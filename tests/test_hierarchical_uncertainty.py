@@ -19,7 +19,7 @@ from langenode.inference.partition import Partition
 from langenode.posteriors import Gaussian, Reference, gaussian
 from langenode.posteriors.gaussian import Covariance
 
-NUM_UNITS, NUM_READINGS, DIM, NUM_DRAWS = 24, 4, 2, 200
+NUM_UNITS, NUM_READINGS, DIM, NUM_DRAWS = 24, 4, 2, 100
 
 
 class Constants(eqx.Module):
@@ -99,18 +99,47 @@ def test_the_information_of_a_full_covariance_is_positive_and_has_the_closed_for
     np.testing.assert_allclose(known.covariance[np.ix_(order, order)], exact, rtol=0.02, atol=0.02 * exact.max())
 
 
-@pytest.mark.slow
-def test_draws_have_the_covariance_of_the_information_and_leave_the_rest(fitted):
-    found, known = fitted
-    drawn = uncertainty.laplace_draws(found.family, known, NUM_DRAWS, rng=np.random.default_rng(0))
-    flats = np.array([uncertainty.flat_of(family) for family in drawn])
-    np.testing.assert_allclose(
-        flats[:, ~known.free], np.broadcast_to(known.flat[~known.free], (NUM_DRAWS, 3)), atol=1e-7
-    )
-    centred = flats[:, known.free] - known.flat[known.free]
-    problems.assert_mean(centred, 0.0)
-    products = centred[:, :, None] * centred[:, None, :]
-    problems.assert_mean(products, known.covariance[np.ix_(known.free, known.free)])
+@pytest.fixture(scope="module")
+def known_normal():
+    """A family of which the first of six numbers is not varied, and the others are correlated."""
+    root = np.tril(np.random.default_rng(1).normal(size=(5, 5)), -1) + np.diag([1.0, 2.0, 0.5, 0.1, 1.0])
+    covariance, family = np.zeros((6, 6)), constants("diagonal")
+    covariance[1:, 1:] = root @ root.T
+    flat = uncertainty.flat_of(family)
+    return family, uncertainty.Information(flat, np.eye(6), covariance, np.arange(6) > 0, True)
+
+
+def test_draws_from_a_normal_posterior_have_its_moments_and_leave_the_rest(known_normal):
+    """All draws have the same weight then."""
+    family, known = known_normal
+    precision = np.linalg.inv(known.covariance[1:, 1:])
+
+    def log_posterior(flat):
+        shift = (flat - known.flat)[1:]
+        return 7.0 - 0.5 * shift @ precision @ shift
+
+    rng = np.random.default_rng(0)
+    drawn = uncertainty.laplace_draws(family, known, NUM_DRAWS, log_posterior=log_posterior, rng=rng)
+    shifts = np.array([uncertainty.flat_of(one) for one in drawn]) - known.flat
+    np.testing.assert_allclose(shifts[:, 0], 0.0, atol=1e-7)
+    assert len(np.unique(shifts[:, 1])) == NUM_DRAWS  # of four tries each, none is repeated
+    problems.assert_mean(shifts[:, 1:], 0.0)
+    problems.assert_mean(shifts[:, 1:, None] * shifts[:, None, 1:], known.covariance[1:, 1:])
+
+
+def test_a_number_with_an_upper_bound_only_is_not_drawn_beyond_it(known_normal):
+    """The logarithm of a noise that is not there: the posterior is flat below and falls off above."""
+    family, known = known_normal
+    flat_direction = known._replace(covariance=np.diag([0.0, 0.0, 0.0, 0.0, 0.0, 20.0**2]))
+    bound = known.flat[5] + 1.0
+
+    def log_posterior(flat):
+        return -0.5 * np.exp(2.0 * np.minimum(flat[5] - bound, 300.0)) if flat[5] < bound + 400.0 else np.nan
+
+    rng = np.random.default_rng(0)
+    drawn = uncertainty.laplace_draws(family, flat_direction, 40, log_posterior=log_posterior, rng=rng)
+    highest = max(uncertainty.flat_of(one)[5] for one in drawn)
+    assert highest < bound + 3.0
 
 
 def test_spreads_that_have_gone_to_zero_are_not_varied():

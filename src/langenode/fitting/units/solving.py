@@ -129,7 +129,9 @@ def draw_families(
     if is_small:
         at_zero = zero_spreads(family)
         information = uncertainty.observed_information(family, units, found.modes, points, prior, at_zero=at_zero)
-        return uncertainty.laplace_draws(family, information, num, rng=rng), information
+        density = uncertainty.log_posterior_of(family, units, found.modes, points, prior)
+        drawn = uncertainty.laplace_draws(family, information, num, log_posterior=density, rng=rng)
+        return drawn, information
     shown = None if on_step is None else (lambda step: on_step(step, num, "bootstrap over units"))
     drawn = uncertainty.bootstrap_draws(family, units, found.modes, points, prior, num, rng=rng, on_step=shown)
     return drawn, None

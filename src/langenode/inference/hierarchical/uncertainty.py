@@ -21,6 +21,10 @@ MOST_FOR_LAPLACE = 60
 DIFFERENCE, SMALLEST_CURVATURE = 1e-4, 1e-6
 # A standard deviation between units this small is zero for all that the data can tell: it is reported, not varied.
 LOG_ZERO_SPREAD = -6.0
+# Normal draws that are weighted for every one that is kept.
+TRIES_PER_DRAW = 4
+# An eigenvalue of a correlation matrix below this is rounding.
+SMALLEST_SHARE = 1e-10
 
 
 class Information(NamedTuple):
@@ -105,12 +109,57 @@ def _inverted(flat: np.ndarray, hessian: np.ndarray, free: np.ndarray) -> Inform
     return Information(flat, hessian, covariance, free, is_positive)
 
 
-def laplace_draws(family: Family, information: Information, num: int, *, rng: np.random.Generator) -> list[Family]:
-    """Families drawn from the normal distribution about the estimate."""
-    values, vectors = np.linalg.eigh(information.covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    draws = information.flat + rng.standard_normal((num, len(values))) @ root.T
-    return [with_flat(family, draw) for draw in draws]
+def log_posterior_of(
+    family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior
+) -> Callable[[np.ndarray], float]:
+    """The log posterior density of the common numbers, up to a constant, as a function of the flat vector."""
+    params, static = eqx.partition(family, trained(family))
+    unravel = ravel_pytree(params)[1]
+
+    def value(flat: np.ndarray) -> float:
+        params = unravel(jnp.asarray(flat))
+        (loss, _, _), _ = objective(params, static, units, jnp.asarray(modes), points, prior, "importance")
+        return -float(loss)
+
+    return value
+
+
+def laplace_draws(
+    family: Family,
+    information: Information,
+    num: int,
+    *,
+    log_posterior: Callable[[np.ndarray], float],
+    rng: np.random.Generator,
+) -> list[Family]:
+    """Families drawn from the normal distribution about the estimate, and chosen by their posterior density.
+
+    A part of the noise, or a spread, that is near zero has a logarithm of which only an upper bound is known. The
+    normal distribution does not know the bound: without the weights some draws would have immense noise.
+    """
+    root = _root(information.covariance)
+    white = rng.standard_normal((TRIES_PER_DRAW * num, root.shape[1]))
+    tried = information.flat + white @ root.T
+    log_weights = np.array([log_posterior(flat) for flat in tried]) + 0.5 * (white**2).sum(1)
+    return [with_flat(family, tried[place]) for place in _chosen(log_weights, num, rng)]
+
+
+def _root(covariance: np.ndarray) -> Float[np.ndarray, "common varied"]:
+    """A matrix R with `R R^T` the covariance, and a column per direction that varies; scales may differ widely."""
+    scale = np.sqrt(np.diag(covariance))
+    safe = np.where(scale > 0.0, scale, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(safe, safe))
+    return (scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)))[:, values > SMALLEST_SHARE]
+
+
+def _chosen(log_weights: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
+    """Places in proportion to weights, none above the mean by more than the root of their number (Ionides 2008)."""
+    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    weights = np.exp(log_weights - log_weights.max())
+    weights = np.minimum(weights, weights.mean() * np.sqrt(len(weights)))
+    cumulative = np.cumsum(weights) / weights.sum()
+    places = np.searchsorted(cumulative, (np.arange(num) + rng.random()) / num)
+    return rng.permutation(np.minimum(places, len(weights) - 1))
 
 
 def bootstrap_draws(
