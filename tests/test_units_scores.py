@@ -335,3 +335,16 @@ def test_figures_draw_what_they_are_given():
     axes = plots.individual_fits([panel] * 5, time_label="t [h]", ylabel="y").axes
     assert [axis.get_visible() for axis in axes] == 5 * [True] + 3 * [False]
     assert [axis.get_xlabel() for axis in axes[:5]] == ["", *4 * ["t [h]"]]
+
+
+@pytest.mark.parametrize(("occasion", "wanted"), [(None, None), (0.2, [0.2, families.FIRST_OCCASION])])
+def test_a_spread_between_occasions_that_is_given_is_where_the_fit_starts(occasion, wanted):
+    effects = Effects(level=Normal(MEAN, SPREAD, occasion=occasion), slope=Normal(0.1, SPREAD))
+    model = UnitModel(effects, lambda t, x, p: (p.level + p.slope * t)[:, None], noise="additive")
+    data = units_of_the_family(4, seed=1)
+    _, config = plan.plan_model(model, data, {}, None)
+    with families.in_64_bits():
+        found = families.make_family(config, model, Scaling.identity(data)).occasion_scale
+    assert (found is None) == (wanted is None)
+    if wanted is not None and found is not None:
+        np.testing.assert_allclose(np.exp(found), wanted)

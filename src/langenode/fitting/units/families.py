@@ -27,6 +27,8 @@ from langenode.posteriors.base import log_normal
 
 # Standard deviation between units, of weights whose spread nobody gave, where a fit starts.
 FIRST_SPREAD = 0.3
+# The same between the trajectories of a unit.
+FIRST_OCCASION = 0.1
 # The prior of the noise of standardised outputs: its logarithm is normal about this.
 TYPICAL_NOISE = 0.1
 # The level of observed rates that is typical of a network's.
@@ -149,8 +151,21 @@ def make_family(config: Config, model: Any, scaling: Scaling, where: Where | Non
         )
     model = cast(model, jnp.float64)
     partition = own_partition(config, model, where)
-    occasions = jnp.full(partition.dim, np.log(0.1)) if config.hierarchical.occasions else None
-    return Family(make_effects(config, model, partition), model, partition, noise_levels(model, scaling), occasions)
+    effects, levels = make_effects(config, model, partition), noise_levels(model, scaling)
+    return Family(effects, model, partition, levels, _first_occasions(config, model, partition))
+
+
+def _first_occasions(config: Config, model: Any, partition: Partition) -> Float[Array, " dim"] | None:
+    """Logarithms of the spreads between a unit's trajectories where a fit starts; None where these do not differ.
+
+    Where one effect has such a spread all do; those for which none was given start at a small one.
+    """
+    given: list[float | None] = [None] * partition.dim
+    if isinstance(model, UnitModel) and partition.dim == len(model.effects.random):
+        given = [effect.occasion for _, effect in model.effects.random]
+    if not config.hierarchical.occasions and all(spread is None for spread in given):
+        return None
+    return jnp.log(jnp.asarray([FIRST_OCCASION if spread is None else spread for spread in given], float))
 
 
 def noise_levels(model: Any, scaling: Scaling) -> Levels | None:
