@@ -38,7 +38,7 @@ from langenode.models import LatentODE, NeuralODE, generic_model, latent_ode, ma
 NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
 MOST_LATENT = 4
-# With so many units their differences can be learned.
+# The fewest units whose differences can be learned.
 FEWEST_UNITS = 8
 # The same, and the widths of networks, where units differ: their data are few.
 UNITS_STEP, UNITS_LAYERS = 0.05, (8,)

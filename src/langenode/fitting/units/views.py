@@ -58,7 +58,7 @@ def unit_views(problem: Problem, config: Config, train: Dataset, rule: Rule) -> 
 
 
 def some_units(data: Dataset, most: int) -> Dataset:
-    """The data of at most so many units, evenly spread among all."""
+    """The data of a limited number of units, evenly spread among all."""
     if data.num_units <= most:
         return data
     return data.select(np.isin(data.unit, np.linspace(0, data.num_units - 1, most).round().astype(int)))

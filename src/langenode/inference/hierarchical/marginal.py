@@ -22,7 +22,7 @@ from langenode.inference.hierarchical.units import Units
 from langenode.posteriors.base import log_normal, without_gradients
 
 WIDENING = 1.2
-# One of so many points is of the law of the effects.
+# One point in this many is of the distribution of the effects.
 DEFENSIVE_EVERY = 8
 # Sobol points are kept this far from 0 and 1, where normal quantiles are infinite.
 SMALLEST_LEVEL = 1e-7
