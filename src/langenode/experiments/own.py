@@ -251,19 +251,40 @@ def divide(data: Dataset, config: OwnConfig) -> Splits:
     fold = folds(config, data)
     if fold is not None:
         return Splits(data, data.select([]), by_fold(data, fold))
-    if min(config.data.split) <= 0:
+    _check_split(config, config.data.split)
+    return _split(data, config, config.data.split)
+
+
+def set_aside(data: Dataset, config: OwnConfig) -> tuple[Dataset, Dataset] | None:
+    """Return training and validation trajectories in the proportion of `data.split`; None for a single trajectory.
+
+    For data of which all may be trained on: what is tested on is elsewhere.
+    """
+    train, validation, _ = config.data.split
+    _check_split(config, (train, validation))
+    if min(data.num_trajectories, data.num_units if config.target == "hierarchical" else 2) < 2:
+        return None
+    share = train / (train + validation)
+    parts = _split(data, config, (share, 1.0 - share, 0.0))
+    return parts.train, parts.validation
+
+
+def _check_split(config: OwnConfig, needed: tuple[float, ...]) -> None:
+    if min(needed) <= 0:
         raise DataError(
             f"each part of data.split must be above 0; found {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
-    if config.target == "hierarchical" and data.num_units < data.num_trajectories:
-        return _split_units(data, config)
-    return Splits(*data.split(*config.data.split, seed=config.seed))
 
 
-def _split_units(data: Dataset, config: OwnConfig) -> Splits:
-    """Return parts without a common unit: of one that was fitted, other trajectories are not those of a new unit."""
+def _split(data: Dataset, config: OwnConfig, shares: tuple[float, float, float]) -> Splits:
+    """Return three parts; where units differ, without a common unit.
+
+    Further trajectories of a unit that was fitted are not those of a new one.
+    """
+    if config.target != "hierarchical" or data.num_units == data.num_trajectories:
+        return Splits(*data.split(*shares, seed=config.seed))
     _, first = np.unique(data.unit, return_index=True)
-    parts = separate_by_start(data.select(first)).split(*config.data.split, seed=config.seed)
+    parts = separate_by_start(data.select(first)).split(*shares, seed=config.seed)
     return Splits(*(data.select(np.isin(np.asarray(data.unit_names)[data.unit], part.unit_names)) for part in parts))
 
 

@@ -27,7 +27,14 @@ from langenode.fitting.units.candidates import WORTHWHILE_GAIN, judge_candidates
 from langenode.fitting.units.predicting import predict_units
 from langenode.fitting.units.scoring import HeldOut
 from langenode.fitting.units.solving import with_first_noise
-from langenode.inference.calibration import Calibration, Errors, calibrate, calibration_of, prediction_errors
+from langenode.inference.calibration import (
+    Calibration,
+    Errors,
+    calibrate,
+    calibration_of,
+    is_at_limit,
+    prediction_errors,
+)
 from langenode.inference.point_fit import replicates_mean, rms_error
 from langenode.inference.predictions import Prediction, Rule, observable, predict, sample_weights
 from langenode.inference.predictions import PredictionKeys as Keys
@@ -92,7 +99,10 @@ class Crossed(NamedTuple):
     def finished(self, solved: solve.Solved) -> solve.Solved:
         """The final fit, calibrated by the errors on held-out trajectories."""
         solved = solve.with_calibration(solved, self.calibration)
-        return solved._replace(diagnostics={**solved.diagnostics, "cross_validation": self.record()})
+        record = {**solved.diagnostics, "cross_validation": self.record()}
+        if self.calibration is not None:
+            record["calibration"] |= {"folds_at_limit": sum(is_at_limit(factor) for factor in self.factors)}
+        return solved._replace(diagnostics=record)
 
 
 def cross_validate(

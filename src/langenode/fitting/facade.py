@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from langenode.config import Config, ConfigError, merge_all
-from langenode.data import Columns, Dataset
-from langenode.experiments import EXPERIMENTS
-from langenode.experiments.own import OwnConfig
+from langenode.data import Columns, Dataset, revealed_start
+from langenode.experiments import EXPERIMENTS, own
+from langenode.experiments.base import Experiment
 from langenode.fitting import build, cross, fit_file, headers, plan, solve
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import USER_MODEL, Fit
@@ -41,8 +41,9 @@ def fit(
     **Arguments:**
 
     - `data`: training trajectories; `validation`: others, by which the kind of model and the noise are judged. Without
-      them, and with fewer than 40 trajectories, both are judged by cross-validation, and `diagnostics` of the fit have
-      an entry `cross_validation`; `options={"data": {"folds": None}}` omits it.
+      them a generic model is judged as by the command: below 40 trajectories by cross-validation (`diagnostics` of the
+      fit have an entry `cross_validation`), otherwise by a quarter of them that is set aside and not trained on
+      (`fit.validation`). `options={"data": {"folds": None}}` omits both.
     - `model`: your own, `model(times, inputs, initial) -> outputs` of arrays (an Equinox module, e.g. a `NeuralODE`
       with a right-hand side in plain JAX), in the data's own units; or None for a generic neural ODE.
     - `method`, `target`, `stochastic`, `rest`: the four questions of the README; None leaves them to the data.
@@ -63,16 +64,14 @@ def fit(
     given = {key: value for key, value in named.items() if value is not None}
     asked = merge_all([options or {}, prior_layer(prior), given])
     experiment, config = plan.plan_data(data, asked) if model is None else plan.plan_model(model, data, asked, where)
-    fitted = plan.as_fitted(data, config, model)
     reporter = Reporter(quiet=not progress)
-    fold = None if validation is not None else experiment.folds(config, fitted)
+    parts = _divide(experiment, config, asked, data, validation, model, reporter)
     crossed = None
-    if fold is not None:
-        crossed = cross.cross_validate(experiment, config, fitted, fold, reporter=reporter)
+    if parts.fold is not None:
+        crossed = cross.cross_validate(experiment, config, parts.fitted, parts.fold, reporter=reporter)
         prepared, point = crossed.whole, cross.final_point(experiment, config, crossed)
     else:
-        held_out = None if validation is None else plan.as_fitted(validation, config, model)
-        prepared = build.prepare(config, fitted, held_out)
+        prepared = build.prepare(config, parts.fitted, parts.held_out)
         point = solve.find_point(experiment, config, prepared, reporter=reporter)
     path = None if checkpoint is None else Path(checkpoint)
     solved = solve.solve(
@@ -81,7 +80,42 @@ def fit(
     if path is not None:
         path.unlink(missing_ok=True)
     solved = solved if crossed is None else crossed.finished(solved)
-    return solve.fit_of(solved, point, prepared, train=data, validation=validation)
+    return solve.fit_of(solved, point, prepared, train=parts.train, validation=parts.validation)
+
+
+class _Parts(NamedTuple):
+    """Training and validation data as given and as they are fitted; the folds of the former, where there are any."""
+
+    train: Dataset
+    validation: Dataset | None
+    fitted: Dataset
+    held_out: Dataset | None
+    fold: np.ndarray | None
+
+
+def _divide(
+    experiment: Experiment,
+    config: Config,
+    asked: Mapping[str, Any],
+    data: Dataset,
+    validation: Dataset | None,
+    model: Any,
+    reporter: Reporter,
+) -> _Parts:
+    """Find what is judged on: the given validation data, folds, or trajectories that are set aside for it."""
+    fitted = plan.as_fitted(data, config, model)
+    if validation is not None:
+        return _Parts(data, validation, fitted, plan.as_fitted(validation, config, model), None)
+    fold = experiment.folds(config, fitted)
+    aside = None
+    if fold is None and isinstance(config, own.OwnConfig):
+        is_wanted = config.data.folds is not None or "split" in asked.get("data", {})
+        aside = own.set_aside(fitted, config) if is_wanted else None
+    if aside is None:
+        return _Parts(data, None, fitted, None, fold)
+    num, total = aside[1].num_trajectories, fitted.num_trajectories
+    reporter.say(f"validation: {num} of {total} trajectories are set aside for the choices of model and noise")
+    return _Parts(revealed_start(aside[0]), revealed_start(aside[1]), *aside, None)
 
 
 def load_fit(path: str | Path, *, model: Any = None) -> Fit:
@@ -140,7 +174,7 @@ def read_fit(path: Path, header: Mapping[str, Any], config: Config, model: Any) 
 
 def _check_sizes(path: Path, header: Mapping[str, Any], config: Config) -> None:
     """A generic model has the inputs and outputs that the file names."""
-    if not isinstance(config, OwnConfig):
+    if not isinstance(config, own.OwnConfig):
         return
     for kind in ("input", "output"):
         found, wanted = len(header[f"{kind}_names"]), getattr(config.model, f"num_{kind}s")

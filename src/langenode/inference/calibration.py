@@ -20,6 +20,8 @@ LEVEL = 0.9
 NORMAL_QUANTILE_90 = 1.6448536269514722
 # A factor outside means another model, not another noise.
 LIMITS = (0.1, 3.0)
+# A factor this close to a limit, as a ratio, counts as one at the limit: a few other readings would have led there.
+NEAR = 1.1
 # The noise of starts is carried along by the process, not always in proportion: the factor is found again with it.
 NUM_ROUNDS = 3
 # Below the first number of independent errors Student's quantile is taken, above the second the empirical one.
@@ -46,8 +48,13 @@ class Calibration(NamedTuple):
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether some factor would be beyond the limits: then the band does not hold what it says."""
-        return bool(np.any((self.factor <= 1.001 * LIMITS[0]) | (self.factor >= 0.999 * LIMITS[1])))
+        """Whether some factor is at a limit or near it: the one that is needed may be beyond."""
+        return is_at_limit(self.factor)
+
+
+def is_at_limit(factor: Float[np.ndarray, " out"]) -> bool:
+    """Whether some factor is at one of the limits, or near it."""
+    return bool(np.any((factor <= NEAR * LIMITS[0]) | (factor >= LIMITS[1] / NEAR)))
 
 
 def calibrate(

@@ -13,7 +13,9 @@ from langenode.scores.unit_checks import Check, listed, unit_checks
 # A distance this many times above the threshold of doubt is a failure.
 POOR_DISTANCE = 1.5
 # A band that misses twice as often as it says, or never, fails (if more than chance is behind it).
-POOR_COVERAGE = (0.8, 0.995)
+NOMINAL, POOR_COVERAGE = 0.9, (0.8, 0.995)
+# Standard error of a coverage up to which it says something: a right band is then told from one that fails.
+TELLING_ERROR = 0.05
 # Relative effective sample size below which draws are approximate, and below which they hardly represent their target.
 GOOD_ESS, POOR_ESS = 0.1, 0.01
 GOOD_K_HAT = 0.7
@@ -138,14 +140,31 @@ def _coverage(metrics: Mapping[str, Any]) -> Check | None:
     is_within = found["low"] <= inside <= found["high"]
     is_poor = not POOR_COVERAGE[0] <= inside <= POOR_COVERAGE[1]
     passed = True if is_within else False if is_poor else None
-    how = ": it is too narrow" if inside < 0.9 else ": it is wider than needed"
-    if is_within:
-        how = ", as it should" if abs(inside - 0.9) <= found["standard_error"] else ", within what chance allows"
-    says = f"The 90 % band contains {100 * inside:.0f} % of the held-out readings{how}."
+    says = f"The 90 % band contains {100 * inside:.0f} % of the held-out readings{_coverage_words(inside, found)}."
     wanted = f"{100 * found['low']:.0f} to {100 * found['high']:.0f} %, the range of a right band for "
     wanted += f"{found['num_readings']} readings of {found['num_trajectories']} trajectories "
     wanted += f"(all but {_rate(found['false_alarm'])} of runs)"
     return Check("coverage of the 90 % band, held out", f"{100 * inside:.1f} %", wanted, passed, says)
+
+
+def _coverage_words(inside: float, found: Mapping[str, Any]) -> str:
+    """Say what the coverage shows, given how much it varies by chance between as many held-out trajectories."""
+    right = f"a right band holds {100 * found['low']:.0f} to {100 * found['high']:.0f} %"
+    if not found["low"] <= inside <= found["high"]:
+        return f": it is {'too narrow' if inside < NOMINAL else 'wider than needed'}, since {right}"
+    if found["standard_error"] > TELLING_ERROR:
+        num = found["num_trajectories"]
+        few = "a single trajectory" if num == 1 else f"{num} trajectories"
+        return f", which cannot be told from 90 % with {few} ({right})"
+    if abs(inside - NOMINAL) <= found["standard_error"]:
+        return ", as it should"
+    return f", within what chance allows ({right})"
+
+
+def _is_telling(metrics: Mapping[str, Any]) -> bool:
+    """Whether there are enough held-out trajectories for their coverage to say something about the band."""
+    found = metrics.get("coverage_check") or {}
+    return found.get("standard_error", 1.0) <= TELLING_ERROR
 
 
 def _rate(share: float) -> str:
@@ -171,6 +190,7 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
         support = "held-out data do not confirm the bands"
         if passed is None:
             support = "the bands stand on their coverage alone"
+            support += "" if _is_telling(metrics) else ", of which the held-out data can say little"
         says += f": one draw in {1 / ess:.0f} counts, so the draws do not represent the posterior; {support}."
     wanted = f"at least {GOOD_ESS:g} (1 for a perfect sampler)"
     checks = [Check("relative ESS", f"{ess:.3g}", wanted, passed, says)]
@@ -233,13 +253,20 @@ def _calibration(metrics: Mapping[str, Any]) -> Check | None:
             f"The noise was calibrated by {fewest:.1f} independent errors: the bands of this one fit cannot be "
             "calibrated, and may be far too wide or too narrow."
         )
-    elif found.get("is_at_limit"):
+    elif found.get("is_at_limit") or found.get("folds_at_limit"):
         says = (
-            "The errors on held-out trajectories ask for noise beyond what is noise (its factor is at a limit): the "
+            f"The errors on held-out trajectories ask for noise beyond what is noise ({_limit_words(found)}): the "
             "bands of this fit cannot be calibrated, and may be far too wide or too narrow."
         )
-    wanted = f"at least {FEWEST_ERRORS:g}, and a noise factor within its limits"
+    wanted = f"at least {FEWEST_ERRORS:g}, and noise factors well within their limits"
     return Check("independent errors behind the noise", f"{fewest:.3g}", wanted, None if says else True, says)
+
+
+def _limit_words(found: Mapping[str, Any]) -> str:
+    if found.get("is_at_limit"):
+        return "its factor is at a limit, or near it"
+    num = found["folds_at_limit"]
+    return f"in {num} fold{'s' if num > 1 else ''} its factor is at a limit, or near it"
 
 
 def _prior(metrics: Mapping[str, Any]) -> Check | None:
