@@ -17,7 +17,9 @@ from langenode.data import DataError, assign_folds, by_fold, num_folds, padded
 from langenode.experiments import own
 from langenode.fitting import cross, plan
 from langenode.fitting.cross import FoldPoints
-from langenode.inference.calibration import Errors, calibration_of
+from langenode.fitting.solve import Solved
+from langenode.inference.calibration import Calibration, Errors, calibration_of
+from langenode.scores.verdict import judge
 
 SMALL = {
     "method": "gaussian-diagonal",
@@ -106,9 +108,9 @@ def test_padding_adds_nothing_that_was_observed():
 # Fits of folds
 
 
-def planned(data: ln.Dataset, **options):
-    config = plan.plan_data(data, {**SMALL, **options})[1]
-    return config, plan.as_fitted(data, config)
+def planned(readings: ln.Dataset, **options):
+    config = plan.plan_data(readings, {**SMALL, **options})[1]
+    return config, plan.as_fitted(readings, config)
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +187,20 @@ def test_a_fold_is_calibrated_by_the_errors_of_the_others_and_the_final_fit_by_a
     assert factors[4] < found.factor < factors[0]
 
 
+def test_a_factor_near_its_limit_in_one_fold_is_recorded_and_a_reservation(folded):
+    """The final factor may be well within its limits while a fold's is not."""
+    config, data, fold, folds, whole, _, fit = folded
+    factors = [np.array([value]) for value in (1.0, 2.0, 2.95, 0.105, 1.5)]
+    found = Calibration(np.array([2.5]), np.array([20.0]))
+    crossed = cross.Crossed(fold, folds, [fit] * 5, ["state"] * 5, factors, found, "state", [], whole)
+    solved = crossed.finished(Solved(fit.problem, np.ones(1), {}, {}, {}, 0.0))
+    assert solved.diagnostics["calibration"]["folds_at_limit"] == 2
+    said = judge(solved.diagnostics)
+    assert said["level"] == "caution" and "in 2 folds its factor is at a limit, or near it" in said["text"]
+    calm = crossed._replace(factors=[np.array([1.0])] * 5).finished(Solved(fit.problem, np.ones(1), {}, {}, {}, 0.0))
+    assert judge(calm.diagnostics)["level"] == "trust"
+
+
 @pytest.mark.slow
 def test_from_python_a_few_trajectories_are_fitted_with_folds():
     data = relaxations(3)
@@ -193,6 +209,37 @@ def test_from_python_a_few_trajectories_are_fitted_with_folds():
     found = fit.diagnostics["cross_validation"]
     assert found["folds"] == 3 and found["sizes"] == [1] * 3 and found["kinds"] == ["state"] * 3
     assert fit.train is data and fit.diagnostics["calibration"]["num_independent"][0] > 0
+
+
+# From 40 trajectories on
+
+
+def test_from_40_trajectories_on_python_sets_validation_data_aside_like_the_command(capsys):
+    data = relaxations(40)
+    small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}}
+    fit = ln.fit(data, options=small)
+    assert "validation: 10 of 40 trajectories are set aside" in capsys.readouterr().err
+    assert fit.train is not None and fit.validation is not None
+    assert (fit.train.num_trajectories, fit.validation.num_trajectories) == (30, 10)
+    names = {part.unit_names for part in (fit.train, fit.validation)}
+    assert len(set().union(*names)) == 40 and "calibration" in fit.diagnostics
+    train, validation, _ = data.split(0.75, 0.25, 0.0, seed=0)  # 60 : 20, as the command divides what it does not test on
+    np.testing.assert_array_equal(fit.train.outputs[fit.train.mask], train.outputs[train.mask])
+    given = ln.fit(train, validation=validation, options=small, progress=False)
+    assert fit.noise_factor[0] != 1.0
+    np.testing.assert_array_equal(fit.noise_factor, given.noise_factor)
+    np.testing.assert_array_equal(fit.flat_sample(8), given.flat_sample(8))
+
+
+def test_nothing_is_set_aside_where_folds_are_turned_off_and_a_given_split_is_kept():
+    data = relaxations(40)
+    parts = own.set_aside(*reversed(planned(data, data={"split": [0.5, 0.5, 0.0]})))
+    assert parts is not None and [part.num_trajectories for part in parts] == [20, 20]
+    with pytest.raises(DataError, match="each part of data.split must be above 0"):
+        own.set_aside(*reversed(planned(data, data={"split": [1.0, 0.0, 0.0]})))
+    small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}, "data": {"folds": None}}
+    fit = ln.fit(data, options=small, progress=False)
+    assert fit.train is data and fit.validation is None and "calibration" not in fit.diagnostics
 
 
 # Runs

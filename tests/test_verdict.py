@@ -98,6 +98,24 @@ def test_a_coverage_within_its_limits_passes_whatever_it_is(inside):
     assert found["level"] == "trust" and "within what chance allows" in found["text"]
 
 
+@pytest.mark.parametrize("inside", [0.8, 0.9, 1.0])
+def test_few_trajectories_cannot_tell_a_coverage_from_90_per_cent(inside):
+    """80 % with a standard error of 15 % is not "as it should", nor is 90 %."""
+    few = {"low": 0.38, "high": 1.0, "standard_error": 0.15, "num_trajectories": 3}
+    text = changed(coverage={"90": inside}, coverage_check=few)["text"]
+    assert "as it should" not in text
+    assert "which cannot be told from 90 % with 3 trajectories (a right band holds 38 to 100 %)" in text
+    few |= {"num_trajectories": 1}
+    assert "with a single trajectory" in changed(coverage={"90": inside}, coverage_check=few)["text"]
+    text = changed(coverage={"90": inside}, coverage_check=few, posterior={"relative_ess": 0.001})["text"]
+    assert "stand on their coverage alone, of which the held-out data can say little" in text
+
+
+def test_a_band_outside_its_limits_is_said_to_be_so_with_these_limits():
+    text = changed(coverage={"90": 0.83}, coverage_check={"low": 0.86, "standard_error": 0.02})["text"]
+    assert "contains 83 % of the held-out readings: it is too narrow, since a right band holds 86 to 98 %." in text
+
+
 def test_a_demonstration_has_no_skill_to_check_and_a_fit_without_training_data_is_not_trusted():
     without = {key: value for key, value in GOOD.items() if key != "skill"}
     assert judge(without)["level"] == "trust"

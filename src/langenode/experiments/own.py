@@ -251,7 +251,6 @@ def divide(data: Dataset, config: OwnConfig) -> Splits:
     fold = folds(config, data)
     if fold is not None:
         return Splits(data, data.select([]), by_fold(data, fold))
-    _check_split(config, config.data.split)
     return _split(data, config, config.data.split)
 
 
@@ -260,27 +259,19 @@ def set_aside(data: Dataset, config: OwnConfig) -> tuple[Dataset, Dataset] | Non
 
     For data of which all may be trained on: what is tested on is elsewhere.
     """
-    train, validation, _ = config.data.split
-    _check_split(config, (train, validation))
-    if min(data.num_trajectories, data.num_units if config.target == "hierarchical" else 2) < 2:
+    if (data.num_units if config.target == "hierarchical" else data.num_trajectories) < 2:
         return None
-    share = train / (train + validation)
-    parts = _split(data, config, (share, 1.0 - share, 0.0))
+    share = config.data.split[0] / max(sum(config.data.split[:2]), 1e-300)
+    parts = _split(data, config, (share, 1.0 - share, 0.0), num_needed=2)
     return parts.train, parts.validation
 
 
-def _check_split(config: OwnConfig, needed: tuple[float, ...]) -> None:
-    if min(needed) <= 0:
+def _split(data: Dataset, config: OwnConfig, shares: tuple[float, float, float], *, num_needed: int = 3) -> Splits:
+    """Return three parts; where units differ, without a common unit, whose other trajectories are none of a new one."""
+    if min(shares[:num_needed]) <= 0:
         raise DataError(
             f"each part of data.split must be above 0; found {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
-
-
-def _split(data: Dataset, config: OwnConfig, shares: tuple[float, float, float]) -> Splits:
-    """Return three parts; where units differ, without a common unit.
-
-    Further trajectories of a unit that was fitted are not those of a new one.
-    """
     if config.target != "hierarchical" or data.num_units == data.num_trajectories:
         return Splits(*data.split(*shares, seed=config.seed))
     _, first = np.unique(data.unit, return_index=True)

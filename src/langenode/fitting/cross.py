@@ -176,11 +176,13 @@ def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoin
     """Candidates at maximum likelihood; none is tried after one that is as good as held-out replicates can show."""
     if config.target == "hierarchical":
         return _unit_points(experiment, config, fold)
-    models, errors = {}, {}
-    enough = replicates_mean(fold.held_out).standard_error
+    models, errors, held_out = {}, {}, fold.held_out
+    enough = replicates_mean(held_out).standard_error
+    if held_out.num_trajectories < fold.train.num_trajectories and held_out.num_times == fold.train.num_times:
+        held_out = padded(held_out, fold.train.num_trajectories, fold.train.num_times)  # for the program of the fit
     for name, candidate in experiment.candidates(config).items():
         models[name] = points.fit_point(candidate, build.untrained(experiment, candidate), fold.train)
-        errors[name] = min(rms_error(models[name], fold.held_out), DIVERGED)
+        errors[name] = min(rms_error(models[name], held_out), DIVERGED)
         if errors[name] < enough:
             break
     return FoldPoints(models, errors, int(fold.held_out.mask.sum()))

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Float, Int, OnStep
+from langenode._types import Array, Float, OnStep
 from langenode.data import Batch, Dataset
+from langenode.inference import descent
 from langenode.inference.errors import FitError
 from langenode.models import has_own_noise
 
@@ -40,7 +43,7 @@ def fit_mle(
 ) -> PointFit:
     """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
 
-    Adam finds the basin; L-BFGS the bottom of it, and is kept only where it lowered the loss and stayed finite.
+    Adam finds the basin; L-BFGS the bottom of it: every step of it lowers the loss.
     `penalty` times the squared weights is added, for models with more weights than data. A model with noise of its own
     has its transition likelihood maximised. Where `units` are given, one positive number per leaf of the model, steps
     and penalty see weights in these units (`weight_scales.search_units`). `on_step` is called now and then.
@@ -54,17 +57,26 @@ def fit_mle(
     # Numbers are arrays, so that another data set of the same shape runs the same program.
     as_array = functools.partial(jnp.asarray, dtype=dtype)
     loss = _Loss(misfit, static, jax.tree.map(as_array, units), as_array(penalty))
-    params, losses = _minimise(loss, params, learning_rate, num_adam, on_step)
-    refined, more = _minimise(loss, params, None, num_lbfgs, on_step)
-    reached, lowest = float(_value(loss, params)), float(_value(loss, refined))
-    if len(more) and np.isfinite(lowest) and lowest <= reached:
-        params, reached, losses = refined, lowest, np.concatenate([losses, more])
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
+
+    def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = _value_and_gradient(loss, like, flat.astype(dtype))
+        return float(value), np.asarray(gradient, float)
+
+    flat, losses = descent.adam(
+        function, _flattened(params), learning_rate, num_adam, _shown(on_step, num_adam, "Adam")
+    )
+    refined, more = descent.l_bfgs(function, flat, num_lbfgs, _shown(on_step, num_lbfgs, "L-BFGS"))
+    reached = more[-1]
+    if len(more) > 1:
+        flat, losses = refined, np.concatenate([losses, more])
     if not np.isfinite(reached):
         raise FitError(
             "the maximum-likelihood fit must stay finite; its loss did not; scale the data, add solver substeps "
             "or lower mle.learning_rate"
         )
-    params = jax.tree.map(lambda leaf, unit, like: (leaf * unit).astype(like.dtype), params, units, given)
+    found = _unflattened(flat, params)
+    params = jax.tree.map(lambda leaf, unit, like: jnp.asarray(leaf * unit, like.dtype), found, units, given)
     return PointFit(_with_noise_of_residuals(eqx.combine(params, static), data), losses)
 
 
@@ -168,60 +180,32 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
 
 
-def _minimise(
-    loss: _Loss, params: Any, learning_rate: float | None, num_steps: int, on_step: OnStep | None
-) -> tuple[Any, np.ndarray]:
-    """Run Adam, or L-BFGS where there is no learning rate, for a number of steps, in blocks of one compiled loop."""
-    if num_steps == 0:
-        return params, np.zeros(0)
-    carry, block = _begin(params, learning_rate, num_steps), -(-num_steps // NUM_BLOCKS)
-    for begin in range(0, num_steps, block):
-        end = min(begin + block, num_steps)
-        # Bounds are data, not shape, so that a shorter last block runs the same program.
-        carry = jax.block_until_ready(_run(loss, carry, learning_rate, num_steps, jnp.asarray(begin), jnp.asarray(end)))
-        if on_step is not None:
-            on_step(end, num_steps, "L-BFGS" if learning_rate is None else "Adam")
-    return carry[0], np.asarray(carry[2])
-
-
-def _optimiser(learning_rate: float | None, num_steps: int) -> Any:
-    import optax  # lazy, like every import that not all users need
-
-    if learning_rate is None:
-        return optax.lbfgs()
-    schedule = optax.cosine_decay_schedule(learning_rate, num_steps, alpha=0.05)
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
-
-
 @eqx.filter_jit
-def _begin(params: Any, learning_rate: float | None, num_steps: int) -> tuple[Any, Any, Array]:
-    """The weights, the optimiser's state and room for the losses, in types that the loop returns: it compiles once."""
-    state = _optimiser(learning_rate, num_steps).init(params)
-    carry = (params, state, jnp.zeros(num_steps, jnp.result_type(float)))
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), carry)
+def _value_and_gradient(loss: _Loss, like: Any, flat: Float[Array, " weight"]) -> tuple[Array, Array]:
+    """The loss and its gradient at weights that are laid out one after the other, in the order of `like`."""
+    return jax.value_and_grad(lambda flat: loss(_unflattened(flat, like)))(flat)
 
 
-@eqx.filter_jit
-def _run(
-    loss: _Loss, carry: Any, learning_rate: float | None, num_steps: int, begin: Int[Array, ""], end: Int[Array, ""]
-) -> tuple[Any, Any, Array]:
-    """Steps `begin` to `end` of `num_steps`."""
-    import optax
-
-    optimiser = _optimiser(learning_rate, num_steps)
-
-    def step(index, carry):
-        params, state, losses = carry
-        value, gradient = jax.value_and_grad(loss)(params)
-        updates, state = optimiser.update(gradient, state, params, value=value, grad=gradient, value_fn=loss)
-        return optax.apply_updates(params, updates), state, losses.at[index].set(value)
-
-    return jax.lax.fori_loop(begin, end, step, carry)
+def _flattened(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)] or [np.zeros(0)])
 
 
-@eqx.filter_jit
-def _value(loss: _Loss, params: Any) -> Array:
-    return loss(params)
+def _unflattened(flat: Any, like: Any) -> Any:
+    leaves, tree = jax.tree.flatten(like)
+    ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
+    parts = [flat[end - math.prod(leaf.shape) : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
+    return jax.tree.unflatten(tree, parts)
+
+
+def _shown(on_step: OnStep | None, total: int, name: str) -> Callable[[int], None]:
+    """Report the end of every tenth of a search."""
+    block = max(-(-total // NUM_BLOCKS), 1)
+
+    def on_done(done: int) -> None:
+        if on_step is not None and (done % block == 0 or done == total):
+            on_step(done, total, name)
+
+    return on_done
 
 
 def output_spread(data: Dataset) -> np.ndarray:
