@@ -99,8 +99,8 @@ def padded(data: Dataset, num_trajectories: int, num_times: int) -> Dataset:
         initial=None if data.initial is None else data.initial[rows],
         condition=np.concatenate([data.condition, data.num_conditions + extra]),
         unit=np.concatenate([data.unit, data.num_units + extra]),
-        condition_names=(*data.condition_names, *(f"padding {i}" for i in extra)),
-        unit_names=(*data.unit_names, *(f"padding {i}" for i in extra)),
+        condition_names=(*data.condition_names, *(f"padding {data.num_conditions + i}" for i in extra)),
+        unit_names=(*data.unit_names, *(f"padding {data.num_units + i}" for i in extra)),
         attributes={name: values[rows] for name, values in data.attributes.items()},
         labels={name: tuple(values[row] for row in rows) for name, values in data.labels.items()},
     )

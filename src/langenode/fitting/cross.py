@@ -178,8 +178,8 @@ def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoin
         return _unit_points(experiment, config, fold)
     models, errors, held_out = {}, {}, fold.held_out
     enough = replicates_mean(held_out).standard_error
-    if held_out.num_trajectories < fold.train.num_trajectories and held_out.num_times == fold.train.num_times:
-        held_out = padded(held_out, fold.train.num_trajectories, fold.train.num_times)  # for the program of the fit
+    if config.target == "posterior" and held_out.num_times == fold.train.num_times:  # the program of the fit serves it
+        held_out = padded(held_out, max(held_out.num_trajectories, fold.train.num_trajectories), held_out.num_times)
     for name, candidate in experiment.candidates(config).items():
         models[name] = points.fit_point(candidate, build.untrained(experiment, candidate), fold.train)
         errors[name] = min(rms_error(models[name], held_out), DIVERGED)
