@@ -43,7 +43,12 @@ def scores(loss: dict[str, Any], seed: int) -> list[float]:
     data = ln.Dataset.from_arrays(TIMES, readings[..., None])
     new = curves(NUM_NEW, np.random.default_rng(1))
     new += NOISE * np.random.default_rng(2).standard_normal(new.shape)
-    options = {"population": loss, "model": {"kind": "state"}, "training": {"num_updates": 500}, "data": {"folds": None}}
+    options = {
+        "population": loss,
+        "model": {"kind": "state"},
+        "training": {"num_updates": 500},
+        "data": {"folds": None},
+    }
     fit = ln.fit(data, target="population", seed=seed, options=options, progress=False)
     made = fit.predict_prepared(fit.prepared(data.select([0])), 2000)[1][:, 0, :, 0]
     low, high = np.quantile(made, [0.05, 0.95], axis=0)

@@ -410,3 +410,16 @@ def test_float64_arrays_need_x64():
     with jax.enable_x64(False):
         refused("64-bit mode", grid_data(1).arrays, np.float64)
         assert grid_data(1).arrays(np.float32).times.dtype == np.float32
+
+
+def test_a_split_of_unequal_conditions_divides_trajectories_by_its_fractions():
+    """Conditions of 30 and of 1 trajectories: three quarters of the conditions might be nearly all, or hardly any."""
+    condition = np.concatenate([np.repeat(np.arange(2), 15), np.arange(2, 12)])
+    times = np.arange(3.0) + 1e-3 * condition[:, None]
+    data = Dataset.from_arrays(times, np.zeros((40, 3)), condition=condition)
+    for seed in range(5):
+        parts = data.split(0.75, 0.25, 0.0, seed=seed)
+        assert [part.num_trajectories for part in parts] in ([30, 10, 0], [25, 15, 0]), seed
+        assert sorted(name for part in parts for name in part.condition_names) == sorted(data.condition_names)
+    smallest = data.select(condition < 3).split(0.9, 0.05, 0.05, seed=0)
+    assert [part.num_conditions for part in smallest] == [1, 1, 1]

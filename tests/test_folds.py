@@ -189,7 +189,7 @@ def test_a_fold_is_calibrated_by_the_errors_of_the_others_and_the_final_fit_by_a
 
 def test_a_factor_near_its_limit_in_one_fold_is_recorded_and_a_reservation(folded):
     """The final factor may be well within its limits while a fold's is not."""
-    config, data, fold, folds, whole, _, fit = folded
+    _, _, fold, folds, whole, _, fit = folded
     factors = [np.array([value]) for value in (1.0, 2.0, 2.95, 0.105, 1.5)]
     found = Calibration(np.array([2.5]), np.array([20.0]))
     crossed = cross.Crossed(fold, folds, [fit] * 5, ["state"] * 5, factors, found, "state", [], whole)
@@ -223,7 +223,8 @@ def test_from_40_trajectories_on_python_sets_validation_data_aside_like_the_comm
     assert (fit.train.num_trajectories, fit.validation.num_trajectories) == (30, 10)
     names = {part.unit_names for part in (fit.train, fit.validation)}
     assert len(set().union(*names)) == 40 and "calibration" in fit.diagnostics
-    train, validation, _ = data.split(0.75, 0.25, 0.0, seed=0)  # 60 : 20, as the command divides what it does not test on
+    # 60 to 20, as the command divides what it does not test on.
+    train, validation, _ = data.split(0.75, 0.25, 0.0, seed=0)
     np.testing.assert_array_equal(fit.train.outputs[fit.train.mask], train.outputs[train.mask])
     given = ln.fit(train, validation=validation, options=small, progress=False)
     assert fit.noise_factor[0] != 1.0
@@ -231,11 +232,20 @@ def test_from_40_trajectories_on_python_sets_validation_data_aside_like_the_comm
     np.testing.assert_array_equal(fit.flat_sample(8), given.flat_sample(8))
 
 
+def test_few_conditions_of_many_trajectories_are_all_trained_on():
+    """Two conditions cannot be divided into three parts; their units can."""
+    data = with_labels(np.repeat(np.arange(2), 25), np.arange(50))
+    config = plan.plan_data(data, {**SMALL, "target": "population", "data": {"separate": False}})[1]
+    splits = own.divide(plan.as_fitted(data, config), config)
+    assert [part.num_trajectories for part in splits] == [30, 10, 10]
+    assert splits.train.num_conditions == splits.validation.num_conditions == splits.test.num_conditions == 2
+
+
 def test_nothing_is_set_aside_where_folds_are_turned_off_and_a_given_split_is_kept():
     data = relaxations(40)
     parts = own.set_aside(*reversed(planned(data, data={"split": [0.5, 0.5, 0.0]})))
     assert parts is not None and [part.num_trajectories for part in parts] == [20, 20]
-    with pytest.raises(DataError, match="each part of data.split must be above 0"):
+    with pytest.raises(DataError, match=r"each part of data\.split must be above 0"):
         own.set_aside(*reversed(planned(data, data={"split": [1.0, 0.0, 0.0]})))
     small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}, "data": {"folds": None}}
     fit = ln.fit(data, options=small, progress=False)

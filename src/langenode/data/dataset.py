@@ -226,7 +226,8 @@ class Dataset:
         """Split into training, validation and test parts by condition; by trajectory if there is one condition only.
 
         The three fractions sum to 1. A positive fraction gets at least one condition; a zero fraction gives a
-        data set without trajectories.
+        data set without trajectories. Where conditions differ in size, fractions are those of trajectories, as nearly
+        as whole conditions allow.
         """
         fractions = np.array([train, valid, test], dtype=float)
         if not (np.all(fractions >= 0) and abs(fractions.sum() - 1) < 1e-6):
@@ -244,8 +245,11 @@ class Dataset:
                 f"a split into {needed} parts needs at least {needed} {kind}; the data has {count}; "
                 "add data or set a fraction to 0"
             )
-        order = np.random.default_rng(seed).permutation(count)
-        parts = np.split(order, np.cumsum(_allocate(fractions, count))[:2])
+        order, sizes = np.random.default_rng(seed).permutation(count), np.bincount(groups)
+        if sizes.min() == sizes.max():
+            parts = np.split(order, np.cumsum(_allocate(fractions, count))[:2])
+        else:
+            parts = _balanced(fractions, order, sizes)
         first, second, third = (self.select(np.isin(groups, part)) for part in parts)
         return first, second, third
 
@@ -311,6 +315,19 @@ def _positions(index: Any, num: int) -> np.ndarray:
     if chosen.ndim != 1:
         raise DataError(f"an index must have one axis; found {chosen.ndim}; flatten it")
     return chosen
+
+
+def _balanced(fractions: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> list[list[int]]:
+    """Deal out groups of unequal sizes, the large ones first, so that members are divided by the fractions."""
+    parts: list[list[int]] = [[], [], []]
+    lacking = fractions * sizes.sum()
+    for done, group in enumerate(sorted(order, key=lambda group: -sizes[group])):
+        empty = [part for part in range(3) if fractions[part] > 0 and not parts[part]]
+        must = len(empty) == len(order) - done  # one is left for each part that has none yet
+        part = max(empty if must else np.flatnonzero(fractions > 0), key=lambda part: lacking[part])
+        parts[part].append(int(group))
+        lacking[part] -= sizes[group]
+    return parts
 
 
 def _allocate(fractions: np.ndarray, count: int) -> np.ndarray:

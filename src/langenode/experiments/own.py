@@ -38,8 +38,8 @@ from langenode.models import LatentODE, NeuralODE, generic_model, latent_ode, ma
 NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
 MOST_LATENT = 4
-# The fewest units whose differences can be learned.
-FEWEST_UNITS = 8
+# The fewest units whose differences can be learned, and the fewest conditions of which some can be held out.
+FEWEST_UNITS, FEWEST_CONDITIONS = 8, 5
 # The same, and the widths of networks, where units differ: their data are few.
 UNITS_STEP, UNITS_LAYERS = 0.05, (8,)
 
@@ -267,12 +267,16 @@ def set_aside(data: Dataset, config: OwnConfig) -> tuple[Dataset, Dataset] | Non
 
 
 def _split(data: Dataset, config: OwnConfig, shares: tuple[float, float, float], *, num_needed: int = 3) -> Splits:
-    """Return three parts; where units differ, without a common unit, whose other trajectories are none of a new one."""
+    """Return three parts: whole conditions, or whole units where conditions are few or units differ.
+
+    Few conditions must all be trained on; and other trajectories of a unit that was fitted are none of a new one.
+    """
     if min(shares[:num_needed]) <= 0:
         raise DataError(
             f"each part of data.split must be above 0; found {list(config.data.split)}; e.g. data.split=[0.6,0.2,0.2]"
         )
-    if config.target != "hierarchical" or data.num_units == data.num_trajectories:
+    is_few = 1 < data.num_conditions < min(FEWEST_CONDITIONS, data.num_units)
+    if not is_few and (config.target != "hierarchical" or data.num_units == data.num_trajectories):
         return Splits(*data.split(*shares, seed=config.seed))
     _, first = np.unique(data.unit, return_index=True)
     parts = separate_by_start(data.select(first)).split(*shares, seed=config.seed)

@@ -53,7 +53,7 @@ def adam(
 
 
 def l_bfgs(function: Function, start: Float[np.ndarray, " weight"], num_steps: int, on_done: OnDone) -> Descent:
-    """Take at most that many steps of L-BFGS (Nocedal and Wright 2006, chapter 7); fewer where none lowers the value."""
+    """Take at most that many steps of L-BFGS (Nocedal and Wright 2006, chapter 7), each of which lowers the value."""
     weights, (value, slope) = start, function(start)
     values, pairs = [value], deque(maxlen=MEMORY)
     for step in range(num_steps if math.isfinite(value) else 0):

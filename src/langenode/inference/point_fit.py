@@ -193,7 +193,9 @@ def _flattened(tree: Any) -> np.ndarray:
 def _unflattened(flat: Any, like: Any) -> Any:
     leaves, tree = jax.tree.flatten(like)
     ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
-    parts = [flat[end - math.prod(leaf.shape) : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)]
+    parts = [
+        flat[end - math.prod(leaf.shape) : end].reshape(leaf.shape) for end, leaf in zip(ends, leaves, strict=True)
+    ]
     return jax.tree.unflatten(tree, parts)
 
 
