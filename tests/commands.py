@@ -50,7 +50,7 @@ def done(*words: str | Path, cwd: Path | None = None) -> Done:
 
 
 def in_this_process(commands: dict[str, list[str]], logs: Path, *, jobs: int, on_end: Any) -> None:
-    """Take the place of `grid.run_commands`: the runs of a sweep or a comparison, one after another, in this process."""
+    """Take the place of `grid.run_commands`: runs of a sweep or a comparison, one after another, in this process."""
     for name, words in commands.items():
         assert words[1:3] == ["-m", "langenode"]
         found = langenode(*words[3:])

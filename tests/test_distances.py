@@ -8,8 +8,6 @@ import pytest
 from langenode.inference.distances import SMALLEST_SQUARE, total_distances
 from langenode.inference.population import fair_energy_score
 
-RNG = np.random.default_rng(0)
-
 
 def plain(points, others, is_self):
     pairs = jnp.sqrt(jnp.sum((others[:, None] - points[None]) ** 2, axis=-1) + SMALLEST_SQUARE)
@@ -18,7 +16,8 @@ def plain(points, others, is_self):
 
 @pytest.mark.parametrize("num_components", [1, 3, 20])  # the last is more than one pass of the loop
 def test_values_and_derivatives_are_those_of_the_plain_formula(num_components):
-    points, others = RNG.normal(size=(5, num_components)), RNG.normal(size=(4, num_components))
+    rng = np.random.default_rng(0)
+    points, others = rng.normal(size=(5, num_components)), rng.normal(size=(4, num_components))
     cotangent = np.arange(1.0, 5.0)
 
     def value_and_derivatives(function, points, others):
@@ -34,7 +33,7 @@ def test_values_and_derivatives_are_those_of_the_plain_formula(num_components):
 
 
 def test_a_set_and_itself():
-    points = RNG.normal(size=(6, 2))
+    points = np.random.default_rng(0).normal(size=(6, 2))
     points[4:] = 0.25  # two points in one place: the gradient stays finite
 
     def value_and_gradient(function, points):
@@ -50,7 +49,8 @@ def test_a_set_and_itself():
 @pytest.mark.parametrize("num_maps", [1, 4])
 def test_the_energy_score_is_its_definition(num_maps):
     """With one map for all members, and with one for each."""
-    ours, theirs = RNG.normal(size=(num_maps, 5, 2, 3)), RNG.normal(size=(4, 2, 3))
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(size=(num_maps, 5, 2, 3)), rng.normal(size=(4, 2, 3))
     weights = np.array([[1, 1], [1, 0], [1, 1], [0, 1]])
     total = 0.0
     for member, condition in np.argwhere(weights):

@@ -317,13 +317,15 @@ def test_steps_are_of_second_order(name):
     assert abs(slope - 2.0) < 0.4
 
 
-def test_padding_changes_nothing():
+@pytest.mark.parametrize("name", ["corrected", pytest.param("paper", marks=[pytest.mark.slow]), "paper with rates"])
+def test_padding_changes_nothing(name):
+    """Also where rates are taken over a last step of no length."""
+    laws = {**TENSOR_LAWS, "paper": paper_law(), "paper with rates": paper_law(rate_potential=True)}
     rows, times = 0.02 * np.random.default_rng(0).normal(size=(6, 3)), np.linspace(0.0, 1.0, 6)
     padded = np.append(times, times[-1:]), np.append(rows, rows[-1:], axis=0)
     evaluate = eqx.filter_jit(lambda law, one, two: (law(*one), law(*two)))
-    for law in (TENSOR_LAWS["corrected"], paper_law(), paper_law(rate_potential=True)):
-        longer, plain = evaluate(law, padded, (times, rows))
-        np.testing.assert_allclose(np.asarray(longer)[:6], plain, rtol=1e-12)
+    longer, plain = evaluate(laws[name], padded, (times, rows))
+    np.testing.assert_allclose(np.asarray(longer)[:6], plain, rtol=1e-12)
 
 
 def test_convex_potential_is_convex_in_the_invariants():
