@@ -26,7 +26,7 @@ browser:
 	{ echo "make test opens reports in Chromium; there is none; install it, e.g. sudo apt-get install chromium" >&2; exit 1; }
 
 test: install browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: install browser
 	$(BIN)/python -m pytest -m slow

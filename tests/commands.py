@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from langenode.cli import main
+from langenode.runs.processes import Ended
 
 
 class Done(NamedTuple):
@@ -46,6 +47,15 @@ def done(*words: str | Path, cwd: Path | None = None) -> Done:
     found = langenode(*words, cwd=cwd)
     assert found.code == 0, found.err
     return found
+
+
+def in_this_process(commands: dict[str, list[str]], logs: Path, *, jobs: int, on_end: Any) -> None:
+    """Take the place of `grid.run_commands`: runs of a sweep or a comparison, one after another, in this process."""
+    for name, words in commands.items():
+        assert words[1:3] == ["-m", "langenode"]
+        found = langenode(*words[3:])
+        (logs / f"{name}.log").write_text(found.err)
+        on_end(name, Ended(found.code, found.out, logs / f"{name}.log", 0.0))
 
 
 def options(text: str) -> list[str]:

@@ -238,13 +238,13 @@ def fitted_order(step_sizes, errors):
 
 
 def random_strain(seed, size=0.3):
-    values = size * jax.random.normal(jax.random.key(seed), (3, 3), float)
+    values = size * np.random.default_rng(seed).normal(size=(3, 3))
     return 0.5 * (values + values.T)
 
 
 def rotation(seed):
-    orthogonal, _ = jnp.linalg.qr(jax.random.normal(jax.random.key(seed), (3, 3), float))
-    return orthogonal * jnp.sign(jnp.linalg.det(orthogonal))
+    orthogonal, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))
+    return orthogonal * np.sign(np.linalg.det(orthogonal))
 
 
 class Decay(eqx.Module):

@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 
 import dataclasses
+import warnings
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ import langenode as ln
 from langenode.config import ConfigError
 from langenode.experiments import own
 from langenode.fitting import build
+from langenode.fitting.plan import plan_model
 from langenode.inference.density import whiten
 from langenode.storage.container import FitFileError
 
@@ -210,19 +212,23 @@ def own_model():
 def user_fit():
     data = ln.with_observed_start(relaxations())
     options = {key: value for key, value in QUICK.items() if key not in ("model", "data")}
-    options["guided"] = {"num": 64, "num_steps": 8, "most_steps": 8, "eta": 1.0, "num_checks": 0, "fallback": "none"}
-    with pytest.warns(UserWarning, match="not to be trusted"):  # eight steps are too few, and it is said
-        where = lambda m: (m.dynamics.network, m.log_noise)  # noqa: E731
-        chosen = ln.fit(data, model=own_model(), stochastic=where, options=options)
-    return chosen, data
+    options["laplace"] = {"num": 16}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the draws of laplace are not to be trusted")
+        return ln.fit(data, model=own_model(), stochastic=chosen_parts, method="laplace", options=options), data
+
+
+def chosen_parts(model):
+    return model.dynamics.network, model.log_noise
 
 
 def test_only_the_chosen_parts_of_a_user_s_model_vary(user_fit):
-    fit, _ = user_fit
+    fit, data = user_fit
     names = fit.problem.partition.names
     assert len(names) == 13 + 1 and not any("log_rate" in name for name in names)
     assert fit.config.stochastic == "function" and fit.config.scaling == "none"
-    assert fit.config.method == "guided"  # 14 weights
+    _, config = plan_model(own_model(), data, {}, chosen_parts)
+    assert config.method == "guided" and config.target == fit.config.target  # 14 weights
 
 
 def test_a_user_s_model_is_given_again_when_its_file_is_read(user_fit, tmp_path):

@@ -8,8 +8,6 @@ import pytest
 from langenode.inference.distances import SMALLEST_SQUARE, total_distances
 from langenode.inference.population import fair_energy_score
 
-KEYS = jax.random.split(jax.random.key(0), 3)
-
 
 def plain(points, others, is_self):
     pairs = jnp.sqrt(jnp.sum((others[:, None] - points[None]) ** 2, axis=-1) + SMALLEST_SQUARE)
@@ -18,35 +16,46 @@ def plain(points, others, is_self):
 
 @pytest.mark.parametrize("num_components", [1, 3, 20])  # the last is more than one pass of the loop
 def test_values_and_derivatives_are_those_of_the_plain_formula(num_components):
-    points, others = (jax.random.normal(key, (num, num_components)) for key, num in zip(KEYS, (5, 4), strict=False))
-    cotangent = jnp.arange(1.0, 5.0)
-    np.testing.assert_allclose(total_distances(points, others, False), plain(points, others, False), rtol=1e-13)
-    for derivative in (jax.grad, jax.hessian):
-        ours, theirs = (
-            derivative(lambda p, o, f=f: cotangent @ f(p, o, False), (0, 1))(points, others)
-            for f in (total_distances, plain)
-        )
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11), ours, theirs)
+    rng = np.random.default_rng(0)
+    points, others = rng.normal(size=(5, num_components)), rng.normal(size=(4, num_components))
+    cotangent = np.arange(1.0, 5.0)
+
+    def value_and_derivatives(function, points, others):
+        total = lambda p, o: cotangent @ function(p, o, False)  # noqa: E731
+        derivatives = [derive(total, (0, 1))(points, others) for derive in (jax.grad, jax.hessian)]
+        return function(points, others, False), derivatives
+
+    run = jax.jit(lambda p, o: [value_and_derivatives(f, p, o) for f in (total_distances, plain)])
+    (ours, our_derivatives), (theirs, their_derivatives) = run(points, others)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+    for a, b in zip(jax.tree.leaves(our_derivatives), jax.tree.leaves(their_derivatives), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11)
 
 
 def test_a_set_and_itself():
-    points = jax.random.normal(KEYS[0], (6, 2)).at[5].set(0.25)
-    points = points.at[4].set(points[5])  # two points in one place: the gradient stays finite
-    np.testing.assert_allclose(total_distances(points, points, True), plain(points, points, True), rtol=1e-13)
-    ours, theirs = (jax.grad(lambda p, f=f: jnp.sum(f(p, p, True) ** 2))(points) for f in (total_distances, plain))
-    assert np.abs(theirs).max() > 1.0
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    points = np.random.default_rng(0).normal(size=(6, 2))
+    points[4:] = 0.25  # two points in one place: the gradient stays finite
+
+    def value_and_gradient(function, points):
+        return function(points, points, True), jax.grad(lambda p: jnp.sum(function(p, p, True) ** 2))(points)
+
+    run = jax.jit(lambda p: [value_and_gradient(f, p) for f in (total_distances, plain)])
+    (ours, our_gradient), (theirs, their_gradient) = run(points)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-13)
+    assert np.abs(their_gradient).max() > 1.0
+    np.testing.assert_allclose(our_gradient, their_gradient, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("num_maps", [1, 4])
 def test_the_energy_score_is_its_definition(num_maps):
     """With one map for all members, and with one for each."""
-    ours, theirs = jax.random.normal(KEYS[0], (num_maps, 5, 2, 3)), jax.random.normal(KEYS[1], (4, 2, 3))
-    weights = jnp.array([[1, 1], [1, 0], [1, 1], [0, 1]])
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(size=(num_maps, 5, 2, 3)), rng.normal(size=(4, 2, 3))
+    weights = np.array([[1, 1], [1, 0], [1, 1], [0, 1]])
     total = 0.0
     for member, condition in np.argwhere(weights):
-        points = np.asarray(ours[member % num_maps, :, condition])
+        points = ours[member % num_maps, :, condition]
         cross = np.sqrt(((points - theirs[member, condition]) ** 2).sum(-1) + SMALLEST_SQUARE).mean()
         pairs = np.sqrt(((points[:, None] - points) ** 2).sum(-1) + SMALLEST_SQUARE)
         total += cross - 0.5 * pairs[~np.eye(5, dtype=bool)].mean()
-    np.testing.assert_allclose(fair_energy_score(ours, theirs, weights), total / weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(fair_energy_score)(ours, theirs, weights), total / weights.sum(), rtol=1e-12)

@@ -70,16 +70,25 @@ SMALL = 0.03
 
 def internal_state(law, seed):
     """Return the internal variables after a path of a few steps."""
-    strains = [jnp.zeros((3, 3)), *(random_strain(seed + i, SMALL) for i in range(4))]
-    internal = law.start(float)
-    for before, after in itertools.pairwise(strains):
-        internal = advance(law, internal, before, after, jnp.asarray(0.1))
-    return internal
+    strains = np.stack([np.zeros((3, 3)), *(random_strain(seed + i, SMALL) for i in range(4))])
+    return state_after(law, strains, 0.1)
 
 
 @eqx.filter_jit
-def advance(law, *step):
-    return law.advance(*step)
+def state_after(law, strains, dt):
+    ends = (strains[:-1], strains[1:])
+    return jax.lax.scan(lambda internal, e: (law.advance(internal, *e, dt), None), law.start(float), ends)[0]
+
+
+@eqx.filter_jit
+def stresses_along(law, strains):
+    """The stress after each step of a path."""
+
+    def step(internal, ends):
+        internal = law.advance(internal, *ends, jnp.asarray(0.1))
+        return internal, law.stress(ends[1], internal)
+
+    return jax.lax.scan(step, law.start(float), (strains[:-1], strains[1:]))[1]
 
 
 @eqx.filter_jit
@@ -106,76 +115,76 @@ def test_structure_can_be_asked_of_a_law_that_has_one_only():
         Partition.of(paper_law(), "structure")
 
 
-def difference_of_energy(energy, strain):
-    energy = jax.jit(energy)
-    step, found = 1e-6, np.zeros((3, 3))
-    for i in range(3):
-        for j in range(3):
-            change = jnp.zeros((3, 3)).at[i, j].add(0.5 * step).at[j, i].add(0.5 * step)
-            found[i, j] = (energy(strain + change) - energy(strain - change)) / (2.0 * step)
-    return found
+def assert_stress_is_the_difference_of(energy, stress, strain_sizes=(SMALL, 0.0)):
+    """At a random strain and at none, component by component: one program for all of it."""
+    step, strains = 1e-6, [random_strain(0, size) for size in strain_sizes]
+    changes = np.zeros((3, 3, 3, 3))
+    for i, j in itertools.product(range(3), repeat=2):
+        changes[i, j, i, j] += 0.5 * step
+        changes[i, j, j, i] += 0.5 * step
+    ends = np.stack([[strain + changes, strain - changes] for strain in strains])
+
+    @jax.jit
+    def evaluate(strains, ends):
+        return jax.vmap(stress)(strains), jax.vmap(energy)(ends.reshape(-1, 3, 3)).reshape(ends.shape[:-2])
+
+    found, energies = map(np.asarray, evaluate(np.stack(strains), ends))
+    np.testing.assert_allclose(found, (energies[:, 0] - energies[:, 1]) / (2.0 * step), atol=1e-6)
+    assert np.abs(found[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("strain", [random_strain(0, SMALL), jnp.zeros((3, 3))])
 @pytest.mark.parametrize("convex", [False, True])
-def test_hyperelastic_stress_is_the_difference_of_its_potential(convex, strain):
+def test_hyperelastic_stress_is_the_difference_of_its_potential(convex):
     law, none = potential(convex=convex), jnp.zeros(0)
-    found = law.stress(strain, none)
-    np.testing.assert_allclose(found, difference_of_energy(lambda e: law.energy(e, none), strain), atol=1e-6)
+    assert_stress_is_the_difference_of(lambda e: law.energy(e, none), lambda e: law.stress(e, none))
 
 
-@pytest.mark.parametrize("strain", [random_strain(0, SMALL), jnp.zeros((3, 3))])
 @pytest.mark.parametrize("name", TWO_LAWS)
-def test_tensor_stress_is_the_difference_of_its_potential(name, strain):
+def test_tensor_stress_is_the_difference_of_its_potential(name):
     law = TENSOR_LAWS[name]
     internal = internal_state(law, 10)
-    found = stress_of(law, strain, internal)
-    np.testing.assert_allclose(found, difference_of_energy(lambda e: law.energy(e, internal), strain), atol=1e-6)
+    assert_stress_is_the_difference_of(lambda e: law.energy(e, internal), lambda e: law.stress(e, internal))
 
 
 def test_paper_stress_is_the_difference_of_its_potential():
-    law, strain = paper_law(), random_strain(0, SMALL)
+    law = paper_law()
     internal, observation = internal_state(law, 10), law.observation
     assert isinstance(observation, PotentialStress)
-    found = difference_of_energy(lambda e: observation.energy(e, internal), strain)
-    np.testing.assert_allclose(law.stress(strain, internal), found, atol=1e-6)
+    assert_stress_is_the_difference_of(
+        lambda e: observation.energy(e, internal), lambda e: law.stress(e, internal), (SMALL,)
+    )
 
 
 @pytest.mark.parametrize("name", ["paper", "paper with rates", "maxwell", "corrected"])
 def test_isotropic_laws_turn_with_the_frame(name):
     laws = {**TENSOR_LAWS, "paper": paper_law(), "paper with rates": paper_law(rate_potential=True)}
     law, turn = laws[name], rotation(5)
-    strains = [jnp.zeros((3, 3)), *(random_strain(20 + i, SMALL) for i in range(4))]
-    here, there = law.start(float), law.start(float)
-    for before, after in itertools.pairwise(strains):
-        dt = jnp.asarray(0.1)
-        here = advance(law, here, before, after, dt)
-        there = advance(law, there, turn @ before @ turn.T, turn @ after @ turn.T, dt)
-        turned = stress_of(law, turn @ after @ turn.T, there)
-        np.testing.assert_allclose(turned, turn @ stress_of(law, after, here) @ turn.T, rtol=1e-8, atol=1e-10)
+    strains = np.stack([np.zeros((3, 3)), *(random_strain(20 + i, SMALL) for i in range(4))])
+    here, there = stresses_along(law, strains), stresses_along(law, turn @ strains @ turn.T)
+    np.testing.assert_allclose(there, turn @ np.asarray(here) @ turn.T, rtol=1e-8, atol=1e-10)
 
 
 def test_hyperelastic_stress_turns_with_the_frame():
     law, strain, turn = potential(), random_strain(6, SMALL), rotation(7)
-    turned = law.stress(turn @ strain @ turn.T, jnp.zeros(0))
-    np.testing.assert_allclose(turned, turn @ law.stress(strain, jnp.zeros(0)) @ turn.T, rtol=1e-9, atol=1e-12)
+    turned, here = stress_of(law, turn @ strain @ turn.T, jnp.zeros(0)), stress_of(law, strain, jnp.zeros(0))
+    np.testing.assert_allclose(turned, turn @ np.asarray(here) @ turn.T, rtol=1e-9, atol=1e-12)
 
 
 def test_an_anisotropic_law_does_not_turn_with_the_frame():
     law, strain, turn = TENSOR_LAWS["anisotropic"], random_strain(6, SMALL), rotation(7)
-    turned = law.stress(turn @ strain @ turn.T, law.start(float))
-    assert float(jnp.abs(turned - turn @ law.stress(strain, law.start(float)) @ turn.T).max()) > 1e-3
+    turned, here = (np.asarray(stress_of(law, e, law.start(float))) for e in (turn @ strain @ turn.T, strain))
+    assert np.abs(turned - turn @ here @ turn.T).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", TWO_LAWS)
 def test_tangent_at_fixed_state_is_symmetric_and_a_difference(name):
     law, strain = TENSOR_LAWS[name], random_strain(8, SMALL)
     internal = internal_state(law, 30)
-    stress = jax.jit(lambda e: law.stress(e, internal))
-    found = jax.jit(lambda e: mechanics.tangent(stress, e))(strain)
-    weighted = mechanics.MANDEL[:, None] * found / mechanics.MANDEL[None, :]
-    np.testing.assert_allclose(weighted, weighted.T, rtol=1e-9, atol=1e-9 * float(jnp.abs(found).max()))
-    np.testing.assert_allclose(found, difference_of_stress(stress, strain), atol=1e-6 * float(jnp.abs(found).max()))
+    found, difference = tangent_and_difference(lambda e: law.stress(e, internal), strain)
+    mandel, largest = np.asarray(mechanics.MANDEL), np.abs(found).max()
+    weighted = mandel[:, None] * found / mandel[None, :]
+    np.testing.assert_allclose(weighted, weighted.T, rtol=1e-9, atol=1e-9 * largest)
+    np.testing.assert_allclose(found, difference, atol=1e-6 * largest)
 
 
 @pytest.mark.parametrize(
@@ -185,29 +194,34 @@ def test_algorithmic_tangent_is_the_difference_of_a_whole_step(name):
     law = {**TENSOR_LAWS, "paper": paper_law()}[name]
     before, after, internal = random_strain(8, SMALL), random_strain(9, SMALL), internal_state(law, 30)
 
-    @jax.jit
     def stress(strain):
         return law.stress(strain, law.advance(internal, before, strain, jnp.asarray(0.1)))
 
-    found = jax.jit(lambda e: mechanics.tangent(stress, e))(after)
-    np.testing.assert_allclose(found, difference_of_stress(stress, after), atol=1e-6 * float(jnp.abs(found).max()))
+    found, difference = tangent_and_difference(stress, after)
+    np.testing.assert_allclose(found, difference, atol=1e-6 * np.abs(found).max())
     fixed = jax.jit(lambda e: mechanics.tangent(lambda e: law.stress(e, internal), e))(after)
-    assert float(jnp.abs(found - fixed).max()) > 1e-3 * float(jnp.abs(found).max())  # a step relaxes, a jump does not
+    assert np.abs(found - fixed).max() > 1e-3 * np.abs(found).max()  # a step relaxes, a jump does not
 
 
-def difference_of_stress(stress, strain):
-    row, step, columns = mechanics.components(strain), 1e-6, []
-    for k in range(6):
-        ends = [stress(mechanics.tensor(row.at[k].add(sign * step))) for sign in (1, -1)]
-        columns.append((mechanics.components(ends[0]) - mechanics.components(ends[1])) / (2.0 * step))
-    return np.stack(columns, axis=1)
+def tangent_and_difference(stress, strain, step=1e-6):
+    """The tangent, and the same by central differences, in one program."""
+    row = np.asarray(mechanics.components(jnp.asarray(strain)))
+    rows = np.stack([row + step * np.eye(6), row - step * np.eye(6)])
+
+    @jax.jit
+    def evaluate(strain, rows):
+        one = lambda row: mechanics.components(stress(mechanics.tensor(row)))  # noqa: E731
+        return mechanics.tangent(stress, strain), jax.vmap(jax.vmap(one))(rows)
+
+    tangent, ends = map(np.asarray, evaluate(strain, rows))
+    return tangent, ((ends[0] - ends[1]) / (2.0 * step)).T
 
 
 @pytest.mark.parametrize("name", TWO_LAWS)
 def test_dissipation_is_never_negative_on_random_paths(name):
     law = TENSOR_LAWS[name]
-    steps = 0.01 * jax.random.normal(KEY, (100, 60, 6), float)
-    rows = jnp.concatenate([jnp.zeros((100, 1, 6)), jnp.cumsum(steps, axis=1)], axis=1)
+    steps = 0.01 * np.random.default_rng(0).normal(size=(100, 60, 6))
+    rows = np.concatenate([np.zeros((100, 1, 6)), np.cumsum(steps, axis=1)], axis=1)
 
     def step(internal, ends):
         internal = law.advance(internal, *ends, jnp.asarray(0.05))
@@ -228,7 +242,7 @@ def test_dissipation_is_the_power_that_is_not_stored():
     law = TENSOR_LAWS["corrected anisotropic"]
     start, end, num = random_strain(0, SMALL), random_strain(1, SMALL), 4000
     dt = jnp.asarray(1.0 / num)
-    path = start + (end - start) * jnp.linspace(0.0, 1.0, num + 1)[:, None, None]
+    path = start + (end - start) * np.linspace(0.0, 1.0, num + 1)[:, None, None]
 
     def step(carry, ends):
         internal, work, lost = carry
@@ -239,33 +253,36 @@ def test_dissipation_is_the_power_that_is_not_stored():
         lost = lost + dt * law.dissipation(middle, half)
         return (law.advance(internal, before, after, dt), work, lost), None
 
-    internal = internal_state(law, 40)
-    begin = law.energy(start, internal)
-    scan = jax.jit(lambda carry: jax.lax.scan(step, carry, (path[:-1], path[1:]))[0])
-    internal, work, lost = scan((internal, jnp.zeros(()), jnp.zeros(())))
-    stored = law.energy(end, internal) - begin
+    @jax.jit
+    def along(internal, path):
+        first = (internal, jnp.zeros(()), jnp.zeros(()))
+        last, work, lost = jax.lax.scan(step, first, (path[:-1], path[1:]))[0]
+        return work, law.energy(path[-1], last) - law.energy(path[0], internal), lost
+
+    work, stored, lost = along(internal_state(law, 40), path)
     np.testing.assert_allclose(work - stored, lost, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", TWO_LAWS)
 def test_a_law_along_the_axes_is_the_law_of_all_components(name):
     law = TENSOR_LAWS[name]
-    times = jnp.linspace(0.0, 1.0, 12)
-    rows = 0.02 * jnp.cumsum(jax.random.normal(KEY, (12, 3), float), axis=0) / 3.0
-    full = eqx.filter_jit(law)(times, jnp.pad(rows, ((0, 0), (0, 3))))
-    np.testing.assert_allclose(full[:, :3], eqx.filter_jit(law)(times, rows), rtol=1e-9, atol=1e-12)
+    times = np.linspace(0.0, 1.0, 12)
+    rows = 0.02 * np.cumsum(np.random.default_rng(0).normal(size=(12, 3)), axis=0) / 3.0
+    evaluate = eqx.filter_jit(lambda law, *ways: [law(times, rows) for rows in ways])
+    full, along = map(np.asarray, evaluate(law, np.pad(rows, ((0, 0), (0, 3))), rows))
+    np.testing.assert_allclose(full[:, :3], along, rtol=1e-9, atol=1e-12)
     if name == "maxwell":
         np.testing.assert_allclose(full[:, 3:], 0.0, atol=1e-12)
 
 
 def test_step_strain_relaxes_as_the_prony_series():
     law = TENSOR_LAWS["maxwell"]
-    times = jnp.concatenate([jnp.array([0.0, 1e-9]), jnp.linspace(0.1, 2.0, 20)])
-    stretch = jnp.array([0.02, -0.01, -0.01])
-    rows = jnp.concatenate([jnp.zeros((1, 3)), jnp.broadcast_to(jnp.expm1(2.0 * stretch) / 2.0, (21, 3))])
-    moduli, taus = jnp.exp(law.log_moduli), jnp.exp(law.log_times)
-    modulus = moduli[0] + jnp.exp(-times[1:, None] / taus) @ moduli[1:]
-    wanted = 2.0 * modulus[:, None] * stretch / law.strain_scale / jnp.exp(2.0 * stretch)
+    times = np.concatenate([[0.0, 1e-9], np.linspace(0.1, 2.0, 20)])
+    stretch = np.array([0.02, -0.01, -0.01])
+    rows = np.concatenate([np.zeros((1, 3)), np.broadcast_to(np.expm1(2.0 * stretch) / 2.0, (21, 3))])
+    moduli, taus = np.exp(law.log_moduli), np.exp(law.log_times)
+    modulus = moduli[0] + np.exp(-times[1:, None] / taus) @ moduli[1:]
+    wanted = 2.0 * modulus[:, None] * stretch / law.strain_scale / np.exp(2.0 * stretch)
     np.testing.assert_allclose(eqx.filter_jit(law)(times, rows)[1:], wanted, rtol=1e-6)
 
 
@@ -273,9 +290,9 @@ def errors_of_steps(law, counts, reference):
     law = eqx.filter_jit(law)
 
     def run(num):
-        times = jnp.linspace(0.0, 1.0, num + 1)
-        path = jnp.stack([0.05 * times, -0.03 * times, 0.01 * times], axis=1)
-        return np.asarray(law(times, path)[-1])
+        times = np.linspace(0.0, 1.0, num + 1)
+        path = np.stack([0.05 * times, -0.03 * times, 0.01 * times], axis=1)
+        return np.asarray(law(times, path))[-1]
 
     exact = run(reference)
     return np.array([np.abs(run(num) - exact).max() for num in counts])
@@ -285,9 +302,9 @@ def test_a_step_without_networks_is_exact_in_log_strain():
     law = eqx.filter_jit(TENSOR_LAWS["anisotropic"])
 
     def run(num):
-        times = jnp.linspace(0.0, 1.0, num + 1)
-        path = jnp.stack([0.05 * times, -0.03 * times, 0.01 * times], axis=1)
-        return np.asarray(law(times, jnp.expm1(2.0 * path) / 2.0)[-1])
+        times = np.linspace(0.0, 1.0, num + 1)
+        path = np.stack([0.05 * times, -0.03 * times, 0.01 * times], axis=1)
+        return np.asarray(law(times, np.expm1(2.0 * path) / 2.0))[-1]
 
     np.testing.assert_allclose(run(1), run(64), rtol=1e-9)
 
@@ -300,30 +317,36 @@ def test_steps_are_of_second_order(name):
     assert abs(slope - 2.0) < 0.4
 
 
-def test_padding_changes_nothing():
-    rows = 0.02 * jax.random.normal(KEY, (6, 3), float)
-    times = jnp.linspace(0.0, 1.0, 6)
-    padded = jnp.concatenate([times, times[-1:]]), jnp.concatenate([rows, rows[-1:]])
-    for law in (TENSOR_LAWS["corrected"], paper_law(), paper_law(rate_potential=True)):
-        law = eqx.filter_jit(law)
-        np.testing.assert_allclose(law(*padded)[:6], law(times, rows), rtol=1e-12)
+@pytest.mark.parametrize("name", ["corrected", pytest.param("paper", marks=[pytest.mark.slow]), "paper with rates"])
+def test_padding_changes_nothing(name):
+    """Also where rates are taken over a last step of no length."""
+    laws = {**TENSOR_LAWS, "paper": paper_law(), "paper with rates": paper_law(rate_potential=True)}
+    rows, times = 0.02 * np.random.default_rng(0).normal(size=(6, 3)), np.linspace(0.0, 1.0, 6)
+    padded = np.append(times, times[-1:]), np.append(rows, rows[-1:], axis=0)
+    evaluate = eqx.filter_jit(lambda law, one, two: (law(*one), law(*two)))
+    longer, plain = evaluate(laws[name], padded, (times, rows))
+    np.testing.assert_allclose(np.asarray(longer)[:6], plain, rtol=1e-12)
 
 
 def test_convex_potential_is_convex_in_the_invariants():
     law = potential(convex=True)
-    points = jax.random.normal(KEY, (64, 3), float)
-    curvature = jax.vmap(jax.hessian(lambda x: law.potential(x)[0]))(points)
-    assert float(jnp.linalg.eigvalsh(curvature).min()) >= -1e-12
+    points = np.random.default_rng(0).normal(size=(64, 3))
+    curvature = jax.jit(jax.vmap(jax.hessian(lambda x: law.potential(x)[0])))(points)
+    assert np.linalg.eigvalsh(curvature).min() >= -1e-12
 
 
 def test_the_unstrained_state_has_no_stress_whatever_the_networks_say():
     law = TENSOR_LAWS["corrected anisotropic"]
-    np.testing.assert_allclose(law.stress(jnp.zeros((3, 3)), law.start(float)), 0.0, atol=1e-12)
+    np.testing.assert_allclose(stress_of(law, jnp.zeros((3, 3)), law.start(float)), 0.0, atol=1e-12)
 
 
 def test_hyperelastic_law_is_a_model_without_hidden_state():
     model = NeuralODE(None, potential(), num_hidden=0)
-    rows = 0.02 * jax.random.normal(KEY, (5, 3), float)
-    outputs = model(jnp.arange(5.0), rows)
-    one = mechanics.components(potential().stress(jnp.diag(rows[2]), jnp.zeros(0)), 3)
-    np.testing.assert_allclose(outputs[2], one, rtol=1e-12)
+    rows = 0.02 * np.random.default_rng(0).normal(size=(5, 3))
+
+    @jax.jit
+    def evaluate(rows):
+        one = potential().stress(jnp.diag(rows[2]), jnp.zeros(0))
+        return model(jnp.arange(5.0), rows)[2], mechanics.components(one, 3)
+
+    np.testing.assert_allclose(*evaluate(rows), rtol=1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from commands import contents, done, frame, langenode, options
+from commands import contents, done, frame, in_this_process, langenode, options
 from langenode.config import ConfigError, parse_overrides
 from langenode.fitting.plan import plan_file
 from langenode.runs import grid, methods, sweep
@@ -25,14 +25,6 @@ SMALL = (
 )
 TINY = options(SMALL)
 NAMED = {"id": "Probe [#]", "t": "elapsed time/s", "force": "F (N)", "x": "x_mm"}
-
-
-def in_this_process(commands, logs: Path, *, jobs, on_end) -> None:
-    for name, words in commands.items():
-        assert words[1:3] == ["-m", "langenode"]
-        found = langenode(*words[3:])
-        (logs / f"{name}.log").write_text(found.err)
-        on_end(name, Ended(found.code, found.out, logs / f"{name}.log", 0.0))
 
 
 @pytest.fixture(scope="module")

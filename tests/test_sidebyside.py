@@ -1,6 +1,7 @@
 """Methods side by side: what is asked and refused, runs on the same data, distances to a reference, table and figures.
 
-One comparison is real, with a method that cannot be fitted; distances are those of hand-made files.
+One comparison is real, with a method that cannot be fitted, its runs in this process (a sweep's are processes of their
+own); distances are those of hand-made files.
 """
 
 import csv
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from commands import contents, done, langenode, options, shared_programs
+from commands import contents, done, in_this_process, langenode, options
 from langenode import plots
 from langenode.config import ConfigError
 from langenode.fitting import methods as registry
@@ -37,8 +38,7 @@ REAL = (*REAL, "--budget", "2m", "--jobs", "1", *TINY, "--set", "training.learni
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in shared_programs().items():
-            patch.setenv(name, value)
+        patch.setattr(grid, "run_commands", in_this_process)
         folder = tmp_path_factory.mktemp("real") / "comparison"
         yield folder, langenode(*REAL, "--out", folder)
 

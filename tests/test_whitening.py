@@ -4,6 +4,7 @@
 # pyright: reportAttributeAccessIssue=false, reportOptionalCall=false, reportOptionalMemberAccess=false
 # pyright: reportFunctionMemberAccess=false, reportArgumentType=false
 
+import functools
 import itertools
 
 import jax
@@ -68,98 +69,121 @@ def direct_log_likelihood(problem, data, z):
     return density.sum() / problem.target.temperature
 
 
-@pytest.mark.parametrize("target", [Posterior(), Tempered(7.0)], ids=["posterior", "tempered"])
-@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "inferred memory", "modes"])
+TARGETS = {"tempered": Tempered(7.0), "posterior": Posterior()}
+KINDS = ("given", "inferred", "memory", "inferred memory", "modes")
+
+
+@functools.cache
+def case(kind, target="tempered", num_starts=3):
+    """A problem, its data and its whitened density."""
+    data = data_with_replicates(num_starts)
+    problem = problem_of(noises(data)[kind], TARGETS[target])
+    return problem, data, whiten(problem, data, float)
+
+
+@functools.cache
+def found_at_points(kind, target="tempered"):
+    """Log-likelihoods by the density and by hand, and residuals, at four points: one program for several tests."""
+    problem, data, density = case(kind, target)
+
+    def at(z):
+        return density.log_likelihood(z), direct_log_likelihood(problem, data, z), density.residual(z)
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(at))(jax.random.normal(KEY, (4, density.dim))))
+
+
+@pytest.mark.parametrize("target", ["tempered", pytest.param("posterior", marks=[pytest.mark.slow])])
+@pytest.mark.parametrize("kind", KINDS)
 def test_log_likelihood_is_the_sum_over_trajectories(kind, target):
-    data = data_with_replicates()
-    problem = problem_of(noises(data)[kind], target)
-    density = whiten(problem, data, float)
-    for z in jax.random.normal(KEY, (3, density.dim)):
-        np.testing.assert_allclose(
-            density.log_likelihood(z), direct_log_likelihood(problem, data, z), rtol=1e-10, atol=1e-10
-        )
+    found, direct, _ = found_at_points(kind, target)
+    np.testing.assert_allclose(found, direct, rtol=1e-10, atol=1e-10)
+    assert np.ptp(found) > 0.1
 
 
 @pytest.mark.parametrize("kind", ["given", "memory"])
 def test_residuals_are_the_log_likelihood_of_gaussian_noise(kind):
-    data = data_with_replicates()
-    density = whiten(problem_of(noises(data)[kind], Tempered(3.0)), data, float)
-    points = jax.random.normal(KEY, (4, density.dim))
-    constants = [density.log_likelihood(z) + 0.5 * jnp.sum(density.residual(z) ** 2) for z in points]
+    found, _, residuals = found_at_points(kind)
+    constants = found + 0.5 * np.sum(residuals**2, axis=-1)
     np.testing.assert_allclose(constants, constants[0], rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["inferred", "inferred memory"])
 def test_residuals_of_inferred_noise_have_its_information(kind):
     """At the point fit the residuals' curvature in the log noise is the expected one, 2 per reading."""
-    data = data_with_replicates()
-    problem = problem_of(noises(data)[kind], Posterior())
-    density = whiten(problem, data, float)
-    jacobian = jax.jacfwd(density.residual)(jnp.zeros(problem.partition.dim))
+    problem, data, density = case(kind)
+    jacobian = np.asarray(jax.jit(jax.jacfwd(density.residual))(jnp.zeros(density.dim)))
     place = problem.partition.names.index("log_noise[0]")
-    information = jnp.sum(jacobian[:, place] ** 2) / problem.prior.scale[place] ** 2
-    np.testing.assert_allclose(information, 2.0 * data.mask.sum(), rtol=1e-10)
+    information = np.sum(jacobian[:, place] ** 2) / problem.prior.scale[place] ** 2
+    np.testing.assert_allclose(information, 2.0 * data.mask.sum() / TARGETS["tempered"].temperature, rtol=1e-10)
 
 
 def test_residuals_of_inferred_noise_with_memory_steer_to_the_scale_that_is_likeliest():
     """Given the other weights of the point fit, the pull vanishes where the likelihood is highest in the log noise."""
-    data = data_with_replicates()
-    problem = problem_of(noises(data)["inferred memory"], Posterior())
-    density = whiten(problem, data, float)
+    problem, data, density = case("inferred memory")
     place = problem.partition.names.index("log_noise[0]")
 
-    def at(step):
-        return jnp.zeros(density.dim).at[place].set(step / problem.prior.scale[place])
+    @jax.jit
+    @jax.vmap
+    def along(step):
+        z = jnp.zeros(density.dim).at[place].set(step / problem.prior.scale[place])
+        return density.log_likelihood(z), density.residual(z)[-1]
 
     steps = np.linspace(-2.0, 2.0, 4001)
-    values = jax.jit(jax.vmap(lambda step: density.log_likelihood(at(step))))(steps)
-    best = steps[np.argmax(values)]
-    assert 0 < np.argmax(values) < len(steps) - 1 and abs(best) > 0.01  # not where the point fit has it
-    np.testing.assert_allclose(density.residual(at(best))[-1] / np.sqrt(2.0 * data.mask.sum()), 0.0, atol=1e-3)
+    values, pulls = map(np.asarray, along(steps))
+    best = np.argmax(values)
+    assert 0 < best < len(steps) - 1 and abs(steps[best]) > 0.01  # not where the point fit has it
+    strength = np.sqrt(2.0 * data.mask.sum() / TARGETS["tempered"].temperature)
+    np.testing.assert_allclose(pulls[best] / strength, 0.0, atol=1e-3)
 
 
 def test_replicates_are_merged_and_unobserved_cells_left_out():
-    data = data_with_replicates()
-    problem = problem_of(noises(data)["given"], Posterior())
-    term = whiten(problem, data, float).log_likelihood.__self__
+    problem, _, density = case("given")
+    term = density.log_likelihood.__self__
     assert isinstance(term, GivenNoise)
     assert term.cases.times.shape[0] < NUM
-    residual = term.residual(jnp.zeros(problem.partition.dim))
+    residual = jax.eval_shape(term.residual, jnp.zeros(problem.partition.dim))
     assert residual.shape == (int(term.cases.mask.sum()),)
 
 
-@pytest.mark.parametrize("kind", ["given", "inferred", "memory", "inferred memory", "modes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_minibatches_are_unbiased(kind):
     """The mean over all pairs of cases, each as likely, is the whole log-likelihood."""
-    data = data_with_replicates(num_starts=NUM)
-    problem = problem_of(noises(data)[kind], Tempered(2.0))
-    density = whiten(problem, data, float)
+    _, _, density = case(kind, num_starts=NUM)
     assert NUM >= FEWEST_FOR_MINIBATCH and density.minibatch is not None
-    term, z = density.log_likelihood.__self__, jax.random.normal(KEY, (density.dim,))
-    pairs = jnp.asarray(list(itertools.combinations(range(NUM), 2)))
-    mean = jnp.mean(jax.vmap(lambda chosen: term.minibatch(z, chosen))(pairs))
-    np.testing.assert_allclose(mean, density.log_likelihood(z), rtol=1e-10)
-    estimate = density.minibatch(z, KEY)
-    assert jnp.isfinite(estimate)
+    term, pairs = density.log_likelihood.__self__, np.asarray(list(itertools.combinations(range(NUM), 2)))
+
+    @jax.jit
+    def evaluate(z, pairs):
+        parts = jax.vmap(lambda chosen: term.minibatch(z, chosen))(pairs)
+        return jnp.mean(parts), density.log_likelihood(z), density.minibatch(z, KEY)
+
+    mean, whole, estimate = evaluate(jax.random.normal(KEY, (density.dim,)), pairs)
+    np.testing.assert_allclose(mean, whole, rtol=1e-10)
+    assert np.isfinite(estimate)
 
 
 def test_weights_are_whitened_by_the_prior():
-    data = data_with_replicates()
-    problem = problem_of(noises(data)["given"], Posterior())
-    density = whiten(problem, data, float)
+    problem, _, density = case("given")
+    prior = problem.prior
     z = jax.random.normal(KEY, (density.dim,))
-    weights = problem.prior.to_weights(z)
-    np.testing.assert_allclose(problem.prior.to_standard(weights), z, rtol=1e-12)
-    jacobian = jnp.sum(jnp.log(problem.prior.scale))
-    np.testing.assert_allclose(density.log_prior(z), problem.prior.log_density(weights) + jacobian, rtol=1e-12)
+
+    @jax.jit
+    def evaluate(z):
+        weights = prior.to_weights(z)
+        return prior.to_standard(weights), density.log_prior(z), prior.log_density(weights)
+
+    again, white, log_density = evaluate(z)
+    np.testing.assert_allclose(again, z, rtol=1e-12)
+    np.testing.assert_allclose(white, log_density + np.sum(np.log(prior.scale)), rtol=1e-12)
 
 
 def test_precision_is_as_asked():
-    data = data_with_replicates()
     for kind in ("given", "inferred", "memory", "inferred memory"):
-        density = whiten(problem_of(noises(data)[kind], Posterior()), data, jnp.float32)
+        problem, data, _ = case(kind)
+        density = whiten(problem, data, jnp.float32)
         z = jnp.zeros(density.dim, jnp.float32)
-        assert density.log_posterior(z).dtype == density.residual(z).dtype == jnp.float32
+        found = jax.eval_shape(lambda z, d=density: (d.log_posterior(z), d.residual(z)), z)
+        assert all(value.dtype == jnp.float32 for value in found)
 
 
 def test_a_population_has_no_likelihood():
@@ -170,7 +194,7 @@ def test_a_population_has_no_likelihood():
 
 
 def test_inferred_noise_uses_one_row_a_case():
-    data = data_with_replicates()
-    term = whiten(problem_of(inferred_noise(), Posterior()), data, float).log_likelihood.__self__
+    _, data, density = case("inferred")
+    term = density.log_likelihood.__self__
     assert isinstance(term, InferredNoise)
     assert float(term.num_replicates.sum()) == data.mask.sum()

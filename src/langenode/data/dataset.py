@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -290,17 +289,22 @@ class Dataset:
         if not np.array_equal(valid_cells(times), valid_cells(self.times)):
             raise DataError(f"times must differ in {wanted}; some become equal; start them at 0 or use float64")
         return Batch(
-            times=jnp.asarray(times),
-            inputs=jnp.asarray(cast(self.inputs, wanted, "inputs")),
-            outputs=jnp.asarray(cast(self.outputs, wanted, "outputs")),
-            mask=jnp.asarray(self.mask),
-            initial=None if self.initial is None else jnp.asarray(cast(self.initial, wanted, "initial")),
-            condition=jnp.asarray(self.condition.astype(np.int32)),
+            times=_placed(times),
+            inputs=_placed(cast(self.inputs, wanted, "inputs")),
+            outputs=_placed(cast(self.outputs, wanted, "outputs")),
+            mask=_placed(self.mask),
+            initial=None if self.initial is None else _placed(cast(self.initial, wanted, "initial")),
+            condition=_placed(self.condition.astype(np.int32)),
         )
 
     def scaled(self, scaling: Callable[["Dataset"], "Dataset"]) -> "Dataset":
         """Apply a `Scaling`; a column that changes loses its physical unit."""
         return scaling(self)
+
+
+def _placed(values: np.ndarray) -> Array:
+    """An array of JAX's own. `jnp.asarray` would compile a program for every shape."""
+    return jax.device_put(np.array(values))
 
 
 def _positions(index: Any, num: int) -> np.ndarray:

@@ -264,7 +264,8 @@ def _pooled(
 
 
 def _seen(cases: Batch) -> Int[Array, " cells"]:
-    return jnp.flatnonzero(cases.mask)
+    # By NumPy: JAX would compile a program for every step of it.
+    return jax.device_put(np.flatnonzero(np.asarray(cases.mask)))
 
 
 def _take(cases: Batch, chosen: Array) -> Batch:

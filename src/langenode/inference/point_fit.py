@@ -52,7 +52,7 @@ def fit_mle(
     # In the widest precision that JAX is set to: a line search ends where rounding begins.
     dtype = jnp.result_type(float)
     units = jax.tree.map(lambda leaf: 1.0, given) if units is None else units
-    params = jax.tree.map(lambda leaf, unit: leaf.astype(dtype) / unit, given, units)
+    params = jax.tree.map(lambda leaf, unit: _rescaled(leaf, unit, np.divide, dtype), given, units)
     misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, dtype)
     # Numbers are arrays, so that another data set of the same shape runs the same program.
     as_array = functools.partial(jnp.asarray, dtype=dtype)
@@ -76,8 +76,14 @@ def fit_mle(
             "or lower mle.learning_rate"
         )
     found = _unflattened(flat, params)
-    params = jax.tree.map(lambda leaf, unit, like: jnp.asarray(leaf * unit, like.dtype), found, units, given)
+    params = jax.tree.map(lambda leaf, unit, like: _rescaled(leaf, unit, np.multiply, like.dtype), found, units, given)
     return PointFit(_with_noise_of_residuals(eqx.combine(params, static), data), losses)
+
+
+def _rescaled(leaf: Any, unit: Any, combine: np.ufunc, dtype: Any) -> Array:
+    """Weights divided or multiplied by their units. By NumPy: JAX would compile a program for every shape."""
+    widest = jnp.result_type(float)
+    return jax.device_put(combine(np.asarray(leaf, widest), np.asarray(unit, widest)).astype(dtype))
 
 
 class _SquaredMisfit(eqx.Module):

@@ -1,16 +1,16 @@
 """What a fitted problem predicts: the model's outputs, and new observations of them with their noise."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.data import Dataset, Scaling, refine
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
+from langenode.inference.partition import Partition
 from langenode.inference.problem import Problem, draw_members, simulate
 from langenode.inference.targets import Hierarchical, Population, Posterior
 from langenode.models import has_own_noise
@@ -107,12 +107,14 @@ def _starts(
     replicates = data.replicates()
     if replicates.initial is None:
         return None
-    members = _compiled_members(keys.members, jnp.asarray(replicates.present), len(weights))
-    start = jnp.asarray(replicates.initial, weights.dtype)[members, jnp.arange(members.shape[1])]
-    if not rule.starts_at_reading:
-        return start
-    scales = jnp.asarray(rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0], start.dtype)
-    return start + scales * jax.random.normal(keys.start_noise, start.shape, start.dtype)
+    # Plain arithmetic by NumPy: JAX would compile a program for every step of it.
+    members = np.asarray(_compiled_members(keys.members, jax.device_put(replicates.present), len(weights)))
+    start = replicates.initial.astype(weights.dtype)[members, np.arange(members.shape[1])]
+    if rule.starts_at_reading:
+        scales = rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0]
+        noise = np.asarray(jax.random.normal(keys.start_noise, start.shape, start.dtype))
+        start = start + scales.astype(start.dtype) * noise
+    return jax.device_put(start)
 
 
 def _simulated(
@@ -124,7 +126,7 @@ def _simulated(
     chunk: int,
 ) -> np.ndarray:
     dtype, cases = weights.dtype, data.cases()
-    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    times, inputs = (jax.device_put(values.astype(dtype)) for values in (cases.times, cases.inputs))
     parts = [
         compiled_simulate(
             problem.model,
@@ -155,8 +157,15 @@ def noise_scales(
     if likelihood.sigma is not None:
         pooled = pooled_sigma(likelihood)
         return np.broadcast_to(pooled, (len(weights), 1, 1, len(pooled)))
-    log_noise = jax.vmap(lambda w: problem.partition.combine(problem.model, w).log_noise)(weights)
-    return np.asarray(noise_scale(log_noise, jnp.asarray(outputs, log_noise.dtype), likelihood.levels), float)
+    log_noise = _log_noises(problem.model, problem.partition, weights)
+    outputs = jax.device_put(np.asarray(outputs, log_noise.dtype))
+    return np.asarray(noise_scale(log_noise, outputs, likelihood.levels), float)
+
+
+@eqx.filter_jit
+def _log_noises(model: Any, partition: Partition, weights: Float[Array, "sample dim"]) -> Float[Array, "sample *noise"]:
+    """The log noise scales of the model under every draw."""
+    return jax.vmap(lambda w: partition.combine(model, w).log_noise)(weights)
 
 
 def pooled_sigma(likelihood: Likelihood) -> Float[np.ndarray, " out"]:
