@@ -28,18 +28,18 @@ from langenode.data import (
     starts_agree,
     with_observed_start,
 )
-from langenode.experiments import choices
+from langenode.experiments import choices, unit_choices
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
 from langenode.experiments.choices import Choice, Plan
+from langenode.experiments.unit_choices import MOST_LATENT
 from langenode.experiments.unit_figures import held_out_bands, unit_figures
-from langenode.models import LatentODE, NeuralODE, generic_model, latent_ode, make_solver
+from langenode.models import LatentCurve, LatentODE, NeuralODE, generic_model, make_solver
 
 NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
-MOST_LATENT = 4
-# The fewest units whose differences can be learned, and the fewest conditions of which some can be held out.
-FEWEST_UNITS, FEWEST_CONDITIONS = 8, 5
+# The fewest conditions of which some can be held out.
+FEWEST_CONDITIONS = 5
 # The same, and the widths of networks, where units differ: their data are few.
 UNITS_STEP, UNITS_LAYERS = 0.05, (8,)
 
@@ -98,6 +98,10 @@ class OwnModel(ModelConfig):
     """filled in from the data"""
     num_latent: Annotated[int, Field(ge=0, le=MOST_LATENT)] | Literal["auto"] = "auto"
     """latent inputs in which units differ (target hierarchical); auto tries 0 to 4 on held-out units"""
+    units: Literal["curve", "rates"] = "rates"
+    """a unit's model (target hierarchical): a curve over time, or rates for inputs that vary; chosen from the data"""
+    clock: float = Field(default=0.0, ge=0, le=1e6)
+    """a curve is a function of log(1 + clock t), or of the time t itself at 0; chosen from the times of the readings"""
     num_known: int = Field(default=1, ge=0)
     """known numbers of a trajectory's start, filled in from the data"""
 
@@ -125,8 +129,11 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     separate, replicates_choice = _replicates(data, asked)
     is_crossed = data.has_crossed_units and data.num_units >= FEWEST_REPLICATES
     is_population = not separate and (has_replicates(data) or is_crossed)
-    target = asked.get("target") or ("population" if is_population else "posterior")
+    units = unit_choices.for_units(data)._replace(**({} if windows is None else {"is_wanted": False}))
+    without_replicates = "hierarchical" if units.is_wanted else "posterior"
+    target = asked.get("target") or ("population" if is_population else without_replicates)
     layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
+    layer["model"] |= unit_choices.model_layer(data) if target == "hierarchical" else {}
     layer["data"] |= {} if windows is None else {"windows": windows}
     layer["data"] |= {"folds": None} if "split" in asked.get("data", {}) else {}
     noisy_start, start_choice = choices.start(data)
@@ -137,7 +144,7 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
         *replicates_choice,
         start_choice,
         *scale_choices,
-        _target_choice(target, "target" in asked, is_population, data, separate),
+        _target_choice(target, "target" in asked, data, separate, units),
         *loss_choice,
     ]
     return Plan(layer, tuple(made), warnings)
@@ -169,16 +176,16 @@ def _replicates(data: Dataset, asked: Mapping[str, Any]) -> tuple[bool, list[Cho
     return True, [Choice("replicates", "none: every trajectory is a condition", why)]
 
 
-def _target_choice(target: str, is_asked: bool, is_population: bool, data: Dataset, separate: bool) -> Choice:
+def _target_choice(target: str, is_asked: bool, data: Dataset, separate: bool, units: unit_choices.ForUnits) -> Choice:
     if is_asked:
         return Choice("target", target, "requested")
-    if is_population:
+    if target == "population":
         count = data.num_trajectories / data.num_conditions
         return Choice("target", target, f"conditions have {count:.3g} trajectories: the spread between them is learned")
+    if target == "hierarchical":
+        return Choice("target", target, units.why)
     counts = np.ones(1, int) if separate else np.bincount(data.condition)
-    why = "one model for all trajectories is learned, with inferred noise"
-    if data.num_units >= FEWEST_UNITS:
-        why += "; if units differ beyond their starts, --target hierarchical learns how"
+    why = f"one model for all trajectories is learned, with inferred noise ({units.why})"
     if counts.max() == 1:
         return Choice("target", target, f"there are no replicates to learn a spread between specimens from: {why}")
     few = f"half of the conditions have at most {int(np.median(counts))} trajectories, too few to learn a spread from"
@@ -197,6 +204,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     if target == "hierarchical":
         layers |= {"stochastic": "unit", "noise": {"kind": "inferred", "proportional": True}}
         layers["mle"] = {"num_adam": 500, "num_lbfgs": 100, "penalty": 1e-3}
+        layers["hierarchical"] = {"num_importance": 0, "num_laplace": 300}
         layers["model"] = {"layers": UNITS_LAYERS, "largest_step": UNITS_STEP, "num_hidden": 1}
     elif target == "population":
         layers["training"] = {"num_updates": 1000, "num_samples": 128}
@@ -300,11 +308,11 @@ def division_choice(config: OwnConfig, data: Dataset) -> list[Choice]:
     return [Choice("held out", f"every trajectory once, in {len(size)} folds of {sizes}", why)]
 
 
-def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE | LatentODE:
+def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE | LatentODE | LatentCurve:
     """Build the generic model of the configured kind (`auto` must have been resolved)."""
     options = config.model
     if config.target == "hierarchical":
-        return _latent_model(config, key)
+        return unit_choices.build(config, key)
     return generic_model(
         "state" if options.kind == "auto" else options.kind,
         num_inputs=options.num_inputs,
@@ -320,38 +328,10 @@ def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE | LatentODE:
     )
 
 
-def _latent_model(config: OwnConfig, key: PRNGKeyArray) -> LatentODE:
-    """Build the model of units that differ; latents beyond `num_latent` have no effect, so that all have one shape."""
-    options = config.model
-    return latent_ode(
-        num_inputs=options.num_inputs,
-        num_outputs=options.num_outputs,
-        num_known=0 if config.noise.in_start else options.num_outputs,
-        num_hidden=options.num_hidden,
-        num_latent=MOST_LATENT if config.stochastic == "unit" else 0,
-        layers=options.layers,
-        activation=options.activation,
-        solver=make_solver(options.solver, options.substeps, options.input_rule),
-        key=key,
-    )
-
-
-def _latent_candidates(config: OwnConfig) -> dict[str, OwnConfig]:
-    """Return one set of weights for all units, then 1 to 4 latent inputs in which they differ."""
-    if config.stochastic != "unit" or config.model.num_latent != "auto":
-        return {"as configured": config}
-    names = ["one set of weights for all", "units with 1 latent input"]
-    names += [f"units with {number} latent inputs" for number in range(2, MOST_LATENT + 1)]
-    return {
-        name: config.model_copy(update={"model": config.model.model_copy(update={"num_latent": number})})
-        for number, name in enumerate(names)
-    }
-
-
 def candidates(config: OwnConfig) -> dict[str, OwnConfig]:
     """Return the kinds to try, the simplest first."""
     if config.target == "hierarchical":
-        return _latent_candidates(config)
+        return unit_choices.candidates(config)
     if config.model.kind != "auto":
         return {config.model.kind: config}
     is_known = config.model.num_known == config.model.num_outputs

@@ -6,6 +6,7 @@ belong here: what is believed about the weights (`inference`) or how they are di
 
 from langenode.models.effects import Effect, Effects, Fixed, LogitNormal, LogNormal, Normal
 from langenode.models.generic import generic_model
+from langenode.models.latent_curve import LatentCurve, latent_curve
 from langenode.models.linearised import Linearised
 from langenode.models.material import (
     InternalVariableLaw,
@@ -31,6 +32,7 @@ __all__ = [
     "Forwards",
     "Heun",
     "InternalVariableLaw",
+    "LatentCurve",
     "LatentODE",
     "Linearised",
     "LogNormal",
@@ -48,6 +50,7 @@ __all__ = [
     "has_own_noise",
     "hyperelastic_potential",
     "internal_variable_law",
+    "latent_curve",
     "latent_ode",
     "make_solver",
     "neural_ode",

@@ -13,7 +13,7 @@ from langenode.data import Dataset, Scaling
 from langenode.experiments.base import Experiment
 from langenode.fitting.units import solving
 from langenode.inference.point_fit import fit_mle
-from langenode.models import LatentODE, UnitModel
+from langenode.models import LatentCurve, LatentODE, UnitModel
 from langenode.posteriors import cast
 
 # A candidate with more effects must raise the log density of a held-out reading by this much to be kept.
@@ -40,11 +40,14 @@ def score_list(tried: Sequence[Mapping[str, Any]]) -> str:
 
 
 def starting_point(experiment: Experiment, config: Config, untrained: Any, train: Dataset) -> Any:
-    """One model for all units: at least squares where it is generic; a user's equations stay where they are.
+    """One model for all units: at least squares where it has rates; a user's equations stay where they are.
 
-    Latent inputs are zero meanwhile: they have no meaning before units differ. The noise is that of the residuals.
+    Latent inputs are zero meanwhile: they have no meaning before units differ. The noise is that of the residuals. A
+    curve is fitted as well from where it is.
     """
     del experiment
+    if isinstance(untrained, LatentCurve):
+        return untrained
     if isinstance(untrained, UnitModel):
         return fit_mle(untrained, train, num_adam=0, num_lbfgs=0).model
     options = config.mle

@@ -21,7 +21,7 @@ from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.units import Units, by_unit
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition, Where, network_positions, noise_positions
-from langenode.models import LatentODE, UnitModel
+from langenode.models import MLP, LatentCurve, LatentODE, UnitModel
 from langenode.posteriors import AbstractVariational, NewUnits, Reference, Standard, cast
 from langenode.posteriors.base import log_normal
 
@@ -34,7 +34,7 @@ TYPICAL_NOISE = 0.1
 # The level of observed rates that is typical of a network's.
 RATE_LEVEL = 0.9
 # The standard deviation of weights of covariates beside those of other inputs.
-COVARIATE_SCALE = 0.3
+COVARIATE_SCALE = 0.1
 
 
 @contextmanager
@@ -75,6 +75,8 @@ def make_prior(config: Config, family: Family, train: Dataset) -> CommonPrior:
     if isinstance(model, LatentODE):
         places |= set(Partition.of(model, lambda m: m.start).positions)
         of_rates = _rate_scales(model, train)
+    elif isinstance(model, LatentCurve):
+        of_rates = _curve_scales(model, train)
     chosen = tuple(sorted(places - own))
     scales = tuple(jnp.asarray(of_rates.get(place, 1.0)) for place in chosen)
     return CommonPrior(chosen, scales, config.scaling == "standardise")
@@ -84,23 +86,38 @@ def _rate_scales(model: LatentODE, train: Dataset) -> dict[int, np.ndarray]:
     """Standard deviations of the weights of the first and the last layer of rates, by position.
 
     The scale of the last layer is half way, in logarithms, from one to that which makes rates as fast as the data's:
-    with the whole of it few units are fitted too closely, with one fast processes cannot be followed. Inputs that
-    are constant in time are covariates of units: they have as many values as there are units, so that their weights are
-    kept small.
+    with the whole of it few units are fitted too closely, with one fast processes cannot be followed.
     """
-    layers = model.dynamics.layers
+    num_states, width = model.dynamics.layers[-1].weight.shape
+    rates = np.sqrt(np.maximum(1.0, typical_rates(train, num_states) / np.sqrt(width)))
+    return _layer_scales(model, lambda m: m.dynamics.layers, _column_scales(model.dynamics, num_states, train), rates)
+
+
+def _curve_scales(model: LatentCurve, train: Dataset) -> dict[int, np.ndarray]:
+    """The same of a curve, whose outputs are those of the data."""
+    return _layer_scales(model, lambda m: m.network.layers, _column_scales(model.network, 1, train), np.ones(1))
+
+
+def _column_scales(network: MLP, num_before: int, train: Dataset) -> Float[np.ndarray, " in"]:
+    """Scales of the weights of each input of a network, in which the data's inputs follow `num_before` others.
+
+    Inputs that are constant in time are covariates of units: they have as many values as there are units, so that
+    their weights are kept small.
+    """
+    columns = np.ones(network.sizes[0])
+    columns[num_before : num_before + train.num_inputs] = np.where(is_covariate(train), COVARIATE_SCALE, 1.0)
+    return columns
+
+
+def _layer_scales(model: Any, layers_of: Any, columns: np.ndarray, rates: np.ndarray) -> dict[int, np.ndarray]:
+    """Scales of the first and of the last layer, which sees the inputs, too; `rates` are those of its outputs."""
+    layers = layers_of(model)
     place = {
-        (number, name): Partition.of(
-            model, lambda m, k=number, name=name: getattr(m.dynamics.layers[k], name)
-        ).positions[0]
+        (number, name): Partition.of(model, lambda m, k=number, name=name: getattr(layers_of(m)[k], name)).positions[0]
         for number in (0, -1)
         for name in ("weight", "bias")
     }
-    num_states, width = layers[-1].weight.shape
-    rates = np.sqrt(np.maximum(1.0, typical_rates(train, num_states) / np.sqrt(width)))
-    columns = np.ones(layers[0].weight.shape[1])
-    columns[num_states : num_states + train.num_inputs] = np.where(is_covariate(train), COVARIATE_SCALE, 1.0)
-    last = np.concatenate([np.ones(width - len(columns)), columns])
+    last = np.concatenate([np.ones(layers[-1].weight.shape[1] - len(columns)), columns])
     found = {place[-1, "weight"]: rates[:, None] * last, place[-1, "bias"]: rates}
     if len(layers) > 1:
         found[place[0, "weight"]] = np.broadcast_to(columns, layers[0].weight.shape)

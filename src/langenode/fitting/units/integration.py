@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array
+from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.units import Units
 from langenode.models import Heun, RungeKutta
@@ -48,7 +49,7 @@ def integration_error(family: Family, units: Units, *, seed: int) -> float:
     return float(min(np.quantile(errors, LEVEL), 1e9))
 
 
-@eqx.filter_jit
+@quick_jit
 def _largest_errors(family: Family, fine: Family, xi: Array, units: Units) -> Array:
     def one(xi: Array, unit: Units) -> Array:
         coarse, log_variance = family.respond(xi, unit)

@@ -1,5 +1,6 @@
 """From data to a fitted hierarchical problem: candidates on held-out units, the estimate, its uncertainty."""
 
+import dataclasses
 import time
 import warnings
 from typing import Any, NamedTuple
@@ -15,21 +16,25 @@ from langenode.data import Dataset, Scaling
 from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
 from langenode.fitting.units.integration import integration_error
+from langenode.fitting.units.scoring import first_readings
 from langenode.inference.hierarchical import estimate as estimating
 from langenode.inference.hierarchical import uncertainty
 from langenode.inference.hierarchical.conditional import member_of, stacked
 from langenode.inference.hierarchical.estimate import Estimate, LogPrior, Settings
 from langenode.inference.hierarchical.family import Family
-from langenode.inference.hierarchical.marginal import make_points
+from langenode.inference.hierarchical.marginal import Rule, make_points
 from langenode.inference.hierarchical.units import Units
 from langenode.inference.likelihood import inferred_noise
-from langenode.inference.partition import Where
+from langenode.inference.partition import Partition, Where, noise_positions
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
 from langenode.inference.targets import Hierarchical
-from langenode.models import UnitModel
-from langenode.posteriors import Gaussian, cast
+from langenode.models import LatentCurve, LatentODE, UnitModel
+from langenode.posteriors import Gaussian, Standard, cast
 
+# Models for data without known equations.
+GENERIC = (LatentODE, LatentCurve)
+NETWORK_TOLERANCE = 1e-4
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
 # Least-squares noise is more than that of a family, whose effects explain a part of it: where a search starts.
@@ -44,16 +49,22 @@ class SolvedUnits(NamedTuple):
     seconds: float
 
 
-def settings_of(config: Config) -> Settings:
+def settings_of(config: Config, family: Family) -> Settings:
     """The sizes of a fit."""
     options = config.hierarchical
     return Settings(
+        tolerance=tolerance_of(family),
         num_points=options.num_points,
         num_laplace=options.num_laplace,
         num_importance=options.num_importance,
         batch_units=options.batch_units,
         num_updates=options.num_updates,
     )
+
+
+def tolerance_of(family: Family) -> float:
+    """When a search ends, relative to the objective: no band depends on the last digits of a network's weights."""
+    return NETWORK_TOLERANCE if isinstance(family.model, GENERIC) else Settings().tolerance
 
 
 def with_first_noise(model: Any) -> Any:
@@ -73,18 +84,24 @@ def fit_candidate(config: Config, model: Any, train: Dataset, scaling: Scaling, 
         prior = families.make_prior(config, family, train)
         modes = estimating.start_modes(family, units)
         points = make_points(config.hierarchical.num_points, modes.shape[1], units.num, seed=config.seed)
-        most = config.hierarchical.num_laplace
-        return estimating.search(family, units, modes, points, prior, "laplace", most=most).family
+        most, tolerance = config.hierarchical.num_laplace, tolerance_of(family)
+        return estimating.search(family, units, modes, points, prior, "laplace", most=most, tolerance=tolerance).family
 
 
 def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scaling) -> float:
-    """The log density of held-out units' readings, as new units, per reading."""
+    """The log density of held-out units' readings given their first ones, per reading that is not given.
+
+    Where starts are known exactly, no reading is given.
+    """
     with in_64_bits():
         units = families.as_units(config, held_out, scaling)
+        given = first_readings(held_out, 1 if config.noise.in_start else 0)
+        first = families.as_units(config, dataclasses.replace(held_out, mask=given), scaling)
         modes = estimating.start_modes(family, units)
         points = make_points(SCORE_POINTS, modes.shape[1], units.num, seed=config.seed + 1)
-        values = estimating.unit_values(family, units, modes, points)
-        return float(values.sum() / max(int(held_out.mask.sum()), 1))
+        whole, part = (estimating.unit_values(family, some, modes, points) for some in (units, first))
+        num = int(held_out.mask.sum() - given.sum())
+        return float((whole.sum() - part.sum()) / max(num, 1))
 
 
 def solve_units(
@@ -109,7 +126,7 @@ def solve_units(
             family = families.make_family(config, start, scaling, where)
         prior = families.make_prior(config, family, train)
         found = estimating.estimate(
-            family, units, prior=prior, settings=settings_of(config), seed=config.seed, on_step=on_step
+            family, units, prior=prior, settings=settings_of(config, family), seed=config.seed, on_step=on_step
         )
         drawn, information = draw_families(config, found, units, prior, on_step)
         families_stack = stacked([found.family, *drawn])
@@ -121,20 +138,45 @@ def solve_units(
 def draw_families(
     config: Config, found: Estimate, units: Units, prior: LogPrior, on_step: OnStep | None
 ) -> tuple[list[Family], uncertainty.Information | None]:
-    """Draws of what all units share: by its information where there are few numbers, else by a bootstrap over units."""
+    """Draws of what all units share: by its information where there are few numbers, else by a bootstrap over units.
+
+    Of a generic model the numbers are those of its last layers and its noise, in which it is linear or nearly so.
+    """
     num, family = config.hierarchical.num_draws, found.family
     rng = np.random.default_rng([config.seed, 3])
     points = make_points(config.hierarchical.num_points, found.modes.shape[1], units.num, seed=config.seed)
-    is_small = uncertainty.num_numbers(family) <= uncertainty.MOST_FOR_LAPLACE and units.num <= estimating.MOST_TOGETHER
-    if is_small:
-        at_zero = zero_spreads(family)
-        information = uncertainty.observed_information(family, units, found.modes, points, prior, at_zero=at_zero)
-        density = uncertainty.log_posterior_of(family, units, found.modes, points, prior)
+    is_generic, fixed = isinstance(family.model, GENERIC), zero_spreads(family)
+    rule: Rule = "laplace" if is_generic else "importance"
+    if is_generic:
+        fixed = fixed | ~of_last_layers(family)
+    num_free = int((uncertainty.has_effect(family) & ~fixed).sum())
+    information, shown = None, None
+    if num_free <= uncertainty.MOST_FOR_LAPLACE and units.num <= estimating.MOST_TOGETHER:
+        arguments = (family, units, found.modes, points, prior)
+        information = uncertainty.observed_information(*arguments, fixed=fixed, rule=rule)
+        density = uncertainty.log_posterior_of(*arguments, rule=rule)
         drawn = uncertainty.laplace_draws(family, information, num, log_posterior=density, rng=rng)
-        return drawn, information
-    shown = None if on_step is None else (lambda step: on_step(step, num, "bootstrap over units"))
-    drawn = uncertainty.bootstrap_draws(family, units, found.modes, points, prior, num, rng=rng, on_step=shown)
-    return drawn, None
+    else:
+        if on_step is not None:
+            shown = lambda step: on_step(step, num, "bootstrap over units")  # noqa: E731
+        drawn = uncertainty.bootstrap_draws(family, units, found.modes, points, prior, num, rng=rng, on_step=shown)
+    if isinstance(family.effects, Standard):
+        drawn = uncertainty.with_drawn_spreads(drawn, int(np.asarray(units.weight > 0).sum()), rng)
+    return drawn, information
+
+
+def of_last_layers(family: Family) -> np.ndarray:
+    """Which of the estimated numbers are weights of last layers, of the start, or of the noise."""
+    model, chosen = family.model, set(Partition.of(family.model, "last_layer").positions)
+    chosen |= noise_positions(model)
+    if isinstance(model, LatentODE):
+        chosen |= set(Partition.of(model, lambda m: (m.start, m.offset)).positions)
+    leaves, structure = jax.tree.flatten(model)
+    marks = [np.full(np.shape(leaf), float(place in chosen)) for place, leaf in enumerate(leaves)]
+    whole = jax.tree.map(lambda leaf: np.zeros(np.shape(leaf)), family)
+    whole = eqx.tree_at(lambda f: f.model, whole, jax.tree.unflatten(structure, marks))
+    kept = eqx.filter(whole, estimating.trained(family))
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(kept)]) > 0
 
 
 def zero_spreads(family: Family) -> np.ndarray:
@@ -201,10 +243,12 @@ def diagnose(
         "bic": num_numbers * np.log(max(int(np.asarray(units.weight > 0).sum()), 1)) - 2.0 * value,
         "has_converged": found.has_converged,
     }
-    if information is not None:
+    # Of a network no number is looked at by itself.
+    if information is not None and not isinstance(family.model, GENERIC):
+        record["information_is_positive"] = information.is_positive
         points = make_points(config.hierarchical.num_points, found.modes.shape[1], units.num, seed=config.seed)
         ratio = uncertainty.sandwich_ratio(family, units, found.modes, points, prior, information)
-        record |= {"information_is_positive": information.is_positive, "sandwich_ratio": float(np.nanmax(ratio))}
+        record["sandwich_ratio"] = float(np.nanmax(ratio))
         if isinstance(family.model, UnitModel) and isinstance(family.effects, Gaussian):
             record["parameters"] = checking.parameter_table(family, information)
     record |= checking.unit_diagnostics(family, units, num_points=512, seed=config.seed)

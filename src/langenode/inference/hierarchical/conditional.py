@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
+from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.marginal import Points, Weighted, make_points, weighted_points, white_points
 from langenode.inference.hierarchical.modes import best_mode
@@ -84,7 +85,7 @@ def condition(
     return Conditional(xi, member, evidence, ess, np.array([k_hat(row) for row in log_weights]))
 
 
-@eqx.filter_jit
+@quick_jit
 def _condition(
     families: Family, units: Units, points: Points, num_samples: int, keys: Array
 ) -> tuple[Array, Array, Array]:
@@ -109,7 +110,7 @@ def _condition(
     return jax.vmap(of_unit)(units, points.shift, keys)
 
 
-@eqx.filter_jit
+@quick_jit
 def unit_outputs(
     families: Family, units: Units, xi: Float[Array, "unit sample effect"], member: Int[Array, "unit sample"]
 ) -> tuple[Float[Array, "unit sample traj time out"], Float[Array, "unit sample traj time out"]]:

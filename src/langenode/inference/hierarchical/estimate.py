@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 
 from langenode._types import Array, Float, OnStep
 from langenode.inference.errors import FitError
+from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import Points, Rule, make_points, marginal
 from langenode.inference.hierarchical.units import Units
@@ -68,7 +69,7 @@ def trained(family: Family) -> Any:
     return eqx.tree_at(lambda f: f.occasion_scale, flags, True)
 
 
-@eqx.filter_jit
+@quick_jit
 def objective(
     params: Any, static: Any, units: Units, modes: Array, points: Points, prior: LogPrior, rule: Rule
 ) -> tuple[tuple[Array, Array, Array], Any]:
@@ -183,7 +184,10 @@ def estimate(
     modes: np.ndarray | None = None,
     on_step: OnStep | None = None,
 ) -> Estimate:
-    """Maximise the marginal likelihood, from the family given: Laplace's approximation, then importance sampling."""
+    """Maximise the marginal likelihood, from the family given: Laplace's approximation, then importance sampling.
+
+    Without iterations of the latter the former is the end.
+    """
     prior = LogPrior() if prior is None else prior
     settings = Settings() if settings is None else settings
     begin = time.perf_counter()
@@ -200,7 +204,9 @@ def estimate(
     first = search(
         family, *some, points, prior, "laplace", most=most, tolerance=settings.tolerance, on_step=shown("Laplace", most)
     )
-    if is_large:
+    if settings.num_importance == 0 and not is_large:
+        last = first._replace(num_evaluations=0)
+    elif is_large:
         last = _by_batches(first.family, units, modes, prior, settings, seed, on_step)
     else:
         most = settings.num_importance
@@ -300,7 +306,7 @@ def log_likelihood(
     return float(totals.mean()), error, np.mean(values, axis=0)
 
 
-@eqx.filter_jit
+@quick_jit
 def _values(family: Family, units: Units, modes: Array, points: Points) -> Array:
     return marginal(family, units, modes, points, "importance").values
 

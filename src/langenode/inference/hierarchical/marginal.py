@@ -9,13 +9,13 @@ units would add up, and the optimiser would fit them.
 import math
 from typing import Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
 from langenode._types import Array, Float
+from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Expansion, Family, expand
 from langenode.inference.hierarchical.modes import best_mode, moving_mode
 from langenode.inference.hierarchical.units import Units
@@ -157,4 +157,4 @@ def marginal(family: Family, units: Units, modes: Array, points: Points, rule: R
     return Marginal(*jax.vmap(one)(modes, units, points.shift))
 
 
-compiled_marginal = eqx.filter_jit(marginal)
+compiled_marginal = quick_jit(marginal)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from langenode._types import Array, Float
+from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.units import Units
 from langenode.posteriors.base import without_gradients
@@ -109,7 +110,7 @@ def _moving_mode_backwards(
     return eqx.filter_grad(slope)(family)
 
 
-@eqx.filter_jit
+@quick_jit
 def find_modes(family: Family, units: Units, starts: Float[Array, "unit effect"]) -> Float[Array, "unit effect"]:
     """The best mode of every unit."""
     return jax.vmap(best_mode, in_axes=(None, 0, 0))(family, starts, units)

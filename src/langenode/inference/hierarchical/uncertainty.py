@@ -1,7 +1,7 @@
 """How well the common numbers of a family are known: Laplace draws for few of them, a bootstrap over units for many."""
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from langenode._types import Array, Float
 from langenode.inference.hierarchical.estimate import LogPrior, Searched, objective, search, trained
 from langenode.inference.hierarchical.family import Family
-from langenode.inference.hierarchical.marginal import Points
+from langenode.inference.hierarchical.marginal import Points, Rule
 from langenode.inference.hierarchical.units import Units
 
 # Above this many common numbers their information matrix is not formed.
@@ -72,29 +72,29 @@ def observed_information(
     points: Points,
     prior: LogPrior,
     *,
-    at_zero: np.ndarray | None = None,
+    fixed: np.ndarray | None = None,
+    rule: Rule = "importance",
 ) -> Information:
     """The curvature of minus the log posterior at the estimate, by central differences of its gradient.
 
-    `at_zero` marks numbers that are kept out: logarithms of spreads that have gone to zero.
+    `fixed` marks numbers that are kept as they are: logarithms of spreads that have gone to zero, for example.
     """
     params, static = eqx.partition(family, trained(family))
     flat, unravel = ravel_pytree(params)
     flat = np.asarray(flat, float)
 
     def gradient(vector: np.ndarray) -> np.ndarray:
-        found = objective(unravel(jnp.asarray(vector)), static, units, jnp.asarray(modes), points, prior, "importance")
+        found = objective(unravel(jnp.asarray(vector)), static, units, jnp.asarray(modes), points, prior, rule)
         return np.asarray(ravel_pytree(found[1])[0], float)
 
+    free = has_effect(family) if fixed is None else has_effect(family) & ~fixed
     steps = DIFFERENCE * np.maximum(1.0, np.abs(flat))
-    columns = []
-    for place, step in enumerate(steps):
+    columns = np.zeros((len(flat), len(flat)))
+    for place in np.flatnonzero(free):
         change = np.zeros_like(flat)
-        change[place] = step
-        columns.append((gradient(flat + change) - gradient(flat - change)) / (2.0 * step))
-    hessian = 0.5 * (np.array(columns) + np.array(columns).T)
-    free = has_effect(family) if at_zero is None else has_effect(family) & ~at_zero
-    return _inverted(flat, hessian, free)
+        change[place] = steps[place]
+        columns[place] = (gradient(flat + change) - gradient(flat - change)) / (2.0 * steps[place])
+    return _inverted(flat, 0.5 * (columns + columns.T), free)
 
 
 def _inverted(flat: np.ndarray, hessian: np.ndarray, free: np.ndarray) -> Information:
@@ -110,7 +110,7 @@ def _inverted(flat: np.ndarray, hessian: np.ndarray, free: np.ndarray) -> Inform
 
 
 def log_posterior_of(
-    family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior
+    family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior, *, rule: Rule = "importance"
 ) -> Callable[[np.ndarray], float]:
     """The log posterior density of the common numbers, up to a constant, as a function of the flat vector."""
     params, static = eqx.partition(family, trained(family))
@@ -118,7 +118,7 @@ def log_posterior_of(
 
     def value(flat: np.ndarray) -> float:
         params = unravel(jnp.asarray(flat))
-        (loss, _, _), _ = objective(params, static, units, jnp.asarray(modes), points, prior, "importance")
+        (loss, _, _), _ = objective(params, static, units, jnp.asarray(modes), points, prior, rule)
         return -float(loss)
 
     return value
@@ -162,6 +162,19 @@ def _chosen(log_weights: np.ndarray, num: int, rng: np.random.Generator) -> np.n
     return rng.permutation(np.minimum(places, len(weights) - 1))
 
 
+def with_drawn_spreads(families: Sequence[Family], num_units: int, rng: np.random.Generator) -> list[Family]:
+    """Families whose latent effects have a spread that is drawn, too, by `sqrt(n / chi^2)` with n - 1 degrees.
+
+    Latent effects have a spread of one while a network shapes what they do; of n units the spread of that is known as
+    the standard deviation of n normal numbers is. Without this, bands of new units would be too narrow for few units.
+    """
+    found = []
+    for family in families:
+        factor = np.sqrt(num_units / rng.chisquare(max(num_units - 1, 1)))
+        found.append(eqx.tree_at(lambda f: f.effects.scale, family, family.effects.scale * factor))
+    return found
+
+
 def bootstrap_draws(
     family: Family,
     units: Units,
@@ -171,7 +184,7 @@ def bootstrap_draws(
     num: int,
     *,
     rng: np.random.Generator,
-    rule: Literal["laplace", "importance"] = "laplace",
+    rule: Rule = "laplace",
     most: int = 20,
     on_step: Callable[[int], None] | None = None,
 ) -> list[Family]:
