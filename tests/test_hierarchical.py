@@ -235,7 +235,9 @@ def flat_objective(family, units, points, rule):
     modes = jnp.asarray(start_modes(family, units))
 
     def evaluate(vector):
-        found, gradient = objective(unravel(jnp.asarray(vector)), static, units, modes, points, LogPrior(), rule)
+        found, gradient = objective(
+            unravel(jnp.asarray(vector)), static, units, modes, points, LogPrior(), rule, jnp.asarray(True)
+        )
         return float(found[0]), np.asarray(ravel_pytree(gradient)[0])
 
     return np.asarray(flat), evaluate

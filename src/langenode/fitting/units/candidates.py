@@ -70,10 +70,9 @@ def starting_point(experiment: Experiment, config: Config, untrained: Any, train
 def judge_candidates(
     candidates: Mapping[str, Any], start: Any, train: Dataset, held_out: Dataset | None, scaling: Scaling
 ) -> Judged:
-    """Fit candidates in turn, the plainest first, until two in a row bring nothing; the data are scaled."""
+    """Fit candidates in turn, the plainest first, until one after the first two brings nothing; the data are scaled."""
     models: dict[str, Any] = {}
     errors: dict[str, float] = {}
-    useless = 0
     for name, config in candidates.items():
         family = solving.fit_candidate(config, start, train, scaling)
         middle = family.effects.from_noise(jnp.zeros(family.effects.num_noise))
@@ -83,7 +82,7 @@ def judge_candidates(
         score = solving.log_score(config, family, judged, scaling)
         best = min(errors.values(), default=MOST_ERROR)
         errors[name] = min(math.exp(-score), MOST_ERROR) if np.isfinite(score) else MOST_ERROR
-        useless = 0 if errors[name] < math.exp(-WORTHWHILE_GAIN) * best else useless + 1
-        if useless == 2:
+        is_useful = errors[name] < math.exp(-WORTHWHILE_GAIN) * best
+        if len(errors) > 2 and not is_useful:
             break
     return Judged(models, errors)

@@ -22,6 +22,8 @@ from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import Points, Rule, make_points, marginal
 from langenode.inference.hierarchical.units import Units
 
+# Modes are searched for from zero, too, at the start and after this many accepted steps: the best one may change.
+REFRESH_EVERY = 10
 # Below this many units all are taken in every update.
 MOST_TOGETHER = 512
 
@@ -71,13 +73,20 @@ def trained(family: Family) -> Any:
 
 @quick_jit
 def objective(
-    params: Any, static: Any, units: Units, modes: Array, points: Points, prior: LogPrior, rule: Rule
+    params: Any,
+    static: Any,
+    units: Units,
+    modes: Array,
+    points: Points,
+    prior: LogPrior,
+    rule: Rule,
+    from_zero: Array,
 ) -> tuple[tuple[Array, Array, Array], Any]:
     """Minus the log posterior of the common numbers; the log-likelihood and the modes; and the gradient."""
 
     def loss(params):
         family = eqx.combine(params, static)
-        found = marginal(family, units, modes, points, rule)
+        found = marginal(family, units, modes, points, rule, from_zero=from_zero)
         total = jnp.sum(jnp.where(units.weight > 0, units.weight * found.values, 0.0))
         return -(total + prior(family)), (total, found.modes)
 
@@ -99,13 +108,14 @@ class _Objective:
         self.start = np.asarray(flat, float)
         self.units, self.points, self.prior = units, points, prior
         self.rule: Rule = rule
-        self.modes, self.tried, self.count = modes, [], 0
+        self.modes, self.tried, self.count, self.num_accepted = modes, [], 0, 0
         self.log_likelihood = np.nan
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         params = self.unravel(jnp.asarray(flat))
+        is_fresh = jnp.asarray(self.num_accepted % REFRESH_EVERY == 0)
         found, gradient = objective(
-            params, self.static, self.units, jnp.asarray(self.modes), self.points, self.prior, self.rule
+            params, self.static, self.units, jnp.asarray(self.modes), self.points, self.prior, self.rule, is_fresh
         )
         value, total, modes = found
         slope = np.asarray(ravel_pytree(gradient)[0], float)
@@ -120,6 +130,7 @@ class _Objective:
         for tried, modes, total in reversed(self.tried):
             if np.array_equal(tried, flat):
                 self.modes, self.log_likelihood = modes, total
+                self.num_accepted += 1
                 return
 
     def family(self, flat: np.ndarray) -> Family:
@@ -267,7 +278,9 @@ def _by_batches(
         chosen = rng.choice(units.num, settings.batch_units, replace=False)
         points = make_points(settings.num_points, modes.shape[1], len(chosen), seed=int(rng.integers(2**31)))
         batch = jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], units)
-        found, gradient = objective(params, static, batch, jnp.asarray(modes[chosen]), points, scaled, "importance")
+        found, gradient = objective(
+            params, static, batch, jnp.asarray(modes[chosen]), points, scaled, "importance", jnp.asarray(True)
+        )
         if not (np.isfinite(float(found[0])) and np.all(np.isfinite(ravel_pytree(gradient)[0]))):
             continue
         modes[chosen], total = np.asarray(found[2]), float(found[1]) / share

@@ -125,13 +125,21 @@ def laplace_value(family: Family, mode: Array, expansion: Expansion, unit: Units
 
 
 def unit_value(
-    family: Family, start: Array, unit: Units, base: Array, shift: Array, rule: Rule, *, moves: bool = True
+    family: Family,
+    start: Array,
+    unit: Units,
+    base: Array,
+    shift: Array,
+    rule: Rule,
+    *,
+    moves: bool = True,
+    from_zero: bool | Array = True,
 ) -> tuple[Float[Array, ""], Float[Array, " effect"]]:
     """The log-likelihood of one unit, differentiable in the family, and its mode.
 
     Without `moves` the mode is held while the gradient is taken, which is wrong: for tests.
     """
-    mode = best_mode(family, start, unit)
+    mode = best_mode(family, start, unit, from_zero)
     moved = moving_mode(family, mode, unit) if moves else mode
     expansion = expand(family, moved, unit)
     if rule == "laplace":
@@ -148,11 +156,20 @@ class Marginal(NamedTuple):
     modes: Float[Array, "unit effect"]
 
 
-def marginal(family: Family, units: Units, modes: Array, points: Points, rule: Rule, *, moves: bool = True) -> Marginal:
-    """The log-likelihood of every unit; searches for modes begin at `modes` and at zero."""
+def marginal(
+    family: Family,
+    units: Units,
+    modes: Array,
+    points: Points,
+    rule: Rule,
+    *,
+    moves: bool = True,
+    from_zero: bool | Array = True,
+) -> Marginal:
+    """The log-likelihood of every unit; searches for modes begin at `modes`, and at zero where asked for."""
 
     def one(start, unit, shift):
-        return unit_value(family, start, unit, points.base, shift, rule, moves=moves)
+        return unit_value(family, start, unit, points.base, shift, rule, moves=moves, from_zero=from_zero)
 
     return Marginal(*jax.vmap(one)(modes, units, points.shift))
 

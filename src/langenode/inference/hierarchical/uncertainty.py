@@ -84,7 +84,9 @@ def observed_information(
     flat = np.asarray(flat, float)
 
     def gradient(vector: np.ndarray) -> np.ndarray:
-        found = objective(unravel(jnp.asarray(vector)), static, units, jnp.asarray(modes), points, prior, rule)
+        # Small steps away from the estimate, modes stay near those given.
+        params, near = unravel(jnp.asarray(vector)), jnp.asarray(False)
+        found = objective(params, static, units, jnp.asarray(modes), points, prior, rule, near)
         return np.asarray(ravel_pytree(found[1])[0], float)
 
     free = has_effect(family) if fixed is None else has_effect(family) & ~fixed
@@ -118,7 +120,7 @@ def log_posterior_of(
 
     def value(flat: np.ndarray) -> float:
         params = unravel(jnp.asarray(flat))
-        (loss, _, _), _ = objective(params, static, units, jnp.asarray(modes), points, prior, rule)
+        (loss, _, _), _ = objective(params, static, units, jnp.asarray(modes), points, prior, rule, jnp.asarray(True))
         return -float(loss)
 
     return value
@@ -221,6 +223,8 @@ def unit_scores(family: Family, units: Units, modes: np.ndarray, points: Points)
         weight = np.zeros(units.num)
         weight[number] = 1.0 if float(units.weight[number]) > 0 else 0.0
         alone = units._replace(weight=jnp.asarray(weight))
-        found: Any = objective(params, static, alone, jnp.asarray(modes), points, LogPrior(), "importance")
+        found: Any = objective(
+            params, static, alone, jnp.asarray(modes), points, LogPrior(), "importance", jnp.asarray(False)
+        )
         rows.append(-np.asarray(ravel_pytree(found[1])[0], float))
     return np.array(rows)

@@ -1,0 +1,128 @@
+"""Units with few readings: the generic curve, when it is chosen, and how uncertain what units share is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import langenode as ln
+from langenode.experiments import own, unit_choices
+from langenode.fitting import build, plan
+from langenode.fitting.units import families, solving
+from langenode.inference.hierarchical.uncertainty import has_effect, with_drawn_spreads
+from langenode.models import latent_curve
+
+TIMES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
+
+
+def curve(clock=0.0, **changes):
+    options = {"num_inputs": 1, "num_outputs": 2, "num_latent": 3, "layers": (4,), "activation": "tanh"}
+    return latent_curve(clock=clock, key=jax.random.key(1), **(options | changes))
+
+
+def units(num=8, times=TIMES, inputs=None, seed=0):
+    """Readings of exponential decay with a rate of each unit's own."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(num):
+        values = rng.uniform(1, 3) * np.exp(-rng.uniform(0.1, 0.5) * times) + 0.05 * rng.standard_normal(len(times))
+        one = {"times": times, "outputs": values, "unit": str(number)}
+        made.append(one if inputs is None else one | {"inputs": inputs(number, times)})
+    return ln.Dataset.from_list(made)
+
+
+# --- the model
+
+
+def test_a_known_start_is_where_the_curve_begins():
+    start = jnp.array([0.3, -0.7])
+    outputs = curve()(jnp.linspace(0.0, 1.0, 5), jnp.ones((5, 1)), start)
+    np.testing.assert_allclose(outputs[0], start, rtol=1e-6)
+
+
+def test_the_clock_stretches_the_beginning_and_keeps_both_ends():
+    model, stretched = curve(), curve(clock=10.0)
+    inputs, time = jnp.ones((3, 1)), 0.3
+    place = np.log1p(10.0 * time) / np.log1p(10.0)
+    expected = model(jnp.array([0.0, place, 1.0]), inputs)
+    np.testing.assert_allclose(stretched(jnp.array([0.0, time, 1.0]), inputs), expected, rtol=1e-5)
+
+
+def test_latent_inputs_shift_the_curve():
+    model = curve()
+    other = jax.tree.map(lambda leaf: leaf, model)
+    object.__setattr__(other, "unit", jnp.ones(3))
+    times, inputs = jnp.linspace(0.0, 1.0, 4), jnp.ones((4, 1))
+    assert float(jnp.max(jnp.abs(model(times, inputs) - other(times, inputs)))) > 1e-2
+
+
+# --- when it is chosen
+
+
+def test_few_readings_of_many_units_are_fitted_as_units_that_differ():
+    planned = own.plan(units(), {})
+    assert planned.layer["target"] == "hierarchical"
+    assert planned.layer["model"]["units"] == "curve"
+    (why,) = [choice.why for choice in planned.choices if choice.what == "target"]
+    assert "8 units with 6 readings each" in why
+
+
+def driven(number, times):
+    return np.sin(number + times)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (units(4), "4 units are too few"),
+        (units(times=np.linspace(0, 8, 30)), "30 readings per trajectory show its state"),
+        (units(inputs=driven), "inputs vary in time"),
+    ],
+)
+def test_other_data_are_fitted_by_one_model_for_all(data, why):
+    planned = own.plan(data, {})
+    assert planned.layer["target"] == "posterior"
+    assert why in next(choice.why for choice in planned.choices if choice.what == "target")
+
+
+def test_inputs_that_vary_in_time_need_rates():
+    planned = own.plan(units(inputs=driven), {"target": "hierarchical"})
+    assert planned.layer["model"]["units"] == "rates"
+
+
+def test_covariates_that_are_constant_do_not():
+    data = units(inputs=lambda number, times: np.full((len(times), 1), float(number)))
+    assert own.plan(data, {}).layer["model"]["units"] == "curve"
+
+
+@pytest.mark.parametrize(("times", "clock"), [(np.linspace(0, 8, 9), 0.0), (TIMES, 30.0)])
+def test_the_clock_follows_the_times_of_the_readings(times, clock):
+    assert unit_choices.clock_of(units(times=times)) == clock
+
+
+# --- what all units share
+
+
+def family_of(data):
+    experiment, config = plan.plan_data(data, {"model": {"num_latent": 1}})
+    prepared = build.prepare(config, plan.as_fitted(data, config), None)
+    with families.in_64_bits():
+        return families.make_family(config, build.untrained(experiment, config), prepared.scaling)
+
+
+def test_uncertain_are_last_layers_and_noise():
+    family = family_of(units())
+    chosen = solving.of_last_layers(family)
+    network = family.model.network
+    assert chosen.shape == has_effect(family).shape
+    assert chosen.sum() == network.layers[-1].weight.size + network.layers[-1].bias.size + family.model.log_noise.size
+
+
+def test_drawn_spreads_are_those_of_a_standard_deviation_of_few_numbers():
+    """The mean of `n / chi^2` with n - 1 degrees of freedom is n / (n - 3)."""
+    num, draws = 12, 4000
+    found = with_drawn_spreads([family_of(units())] * draws, num, np.random.default_rng(3))
+    squares = np.array([float(family.effects.scale[0]) ** 2 for family in found])
+    error = squares.std() / np.sqrt(draws)
+    assert abs(squares.mean() - num / (num - 3)) < 5 * error
+    assert all(float(family.effects.scale[1]) == 0.0 for family in found[:5])
