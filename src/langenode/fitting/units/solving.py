@@ -34,7 +34,7 @@ from langenode.posteriors import Gaussian, Standard, cast
 
 # Models for data without known equations.
 GENERIC = (LatentODE, LatentCurve)
-NETWORK_TOLERANCE = 1e-4
+NETWORK_TOLERANCE = 1e-3
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
 # Least-squares noise is more than that of a family, whose effects explain a part of it: where a search starts.
