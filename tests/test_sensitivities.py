@@ -98,13 +98,14 @@ def test_jacobians_equal_those_of_plain_differentiation(name):
     make, num_inputs, start = MODELS[name]
     inputs = 0.05 * jax.random.normal(KEY, (2, 6, num_inputs))
     outputs, flat = outputs_by_weights(make(), inputs, None if start is None else jnp.array(start))
-    plain = jax.jacrev(outputs)(flat)
+    # The checkpoints of adaptive steps support reverse mode only.
+    modes = (jax.jacrev,) if name == "adaptive" else (jax.jacrev, jax.jacfwd)
+    plain, *carried = jax.jit(lambda w: [jax.jacrev(outputs)(w), *(mode(Forwards(outputs))(w) for mode in modes)])(flat)
     scale = np.abs(plain).max()
     assert scale > 0.0
-    np.testing.assert_allclose(jax.jacrev(Forwards(outputs))(flat), plain, rtol=1e-9, atol=1e-10 * scale)
-    if name != "adaptive":  # its checkpoints support reverse mode only
-        np.testing.assert_allclose(jax.jacfwd(Forwards(outputs))(flat), plain, rtol=1e-9, atol=1e-10 * scale)
-    np.testing.assert_array_equal(Forwards(outputs)(flat), outputs(flat))
+    for found in carried:
+        np.testing.assert_allclose(found, plain, rtol=1e-9, atol=1e-10 * scale)
+    np.testing.assert_array_equal(jax.jit(Forwards(outputs))(flat), jax.jit(outputs)(flat))
 
 
 def test_an_input_that_depends_on_weights_is_differentiated_plainly():
@@ -112,7 +113,8 @@ def test_an_input_that_depends_on_weights_is_differentiated_plainly():
         return evolve(lambda state, row: w[0] * state + jnp.sin(row), jnp.ones(1), w[1] * jnp.arange(1.0, 5.0)[:, None])
 
     w = jnp.array([0.5, 0.3])
-    np.testing.assert_allclose(jax.jacfwd(Forwards(outputs))(w), jax.jacfwd(outputs)(w), rtol=1e-12)
+    carried, plain = (jax.jit(jax.jacfwd(f))(w) for f in (Forwards(outputs), outputs))
+    np.testing.assert_allclose(carried, plain, rtol=1e-12)
 
 
 def test_a_step_is_differentiated_once_for_all_weights():
@@ -152,8 +154,8 @@ def driven(w, run):
 )
 def test_derivatives_of_all_steps_at_once_are_those_of_a_plain_scan(derivative):
     w = jnp.array([0.5, 0.3, -0.2])
-    np.testing.assert_array_equal(driven(w, evolve), driven(w, _scan))
-    found, plain = (derivative(lambda w, run=run: driven(w, run))(w) for run in (evolve, _scan))
+    np.testing.assert_array_equal(*(jax.jit(driven, static_argnums=1)(w, run) for run in (evolve, _scan)))
+    found, plain = (jax.jit(derivative(lambda w, run=run: driven(w, run)))(w) for run in (evolve, _scan))
     assert np.abs(plain).max() > 0.1
     np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-14)
 
@@ -201,7 +203,7 @@ def test_the_gradient_of_the_weights_is_summed_once_after_all_steps():
 
 def test_a_trajectory_of_a_single_time_has_no_step():
     outputs, flat = outputs_by_weights(ode(trainable_initial=True), jnp.ones((2, 1, 1)), None)
-    found = jax.grad(lambda w: outputs(w).sum())(flat)
+    found = jax.jit(jax.grad(lambda w: outputs(w).sum()))(flat)
     assert np.isfinite(found).all()
     assert np.abs(found).max() > 0.0
 
@@ -229,7 +231,8 @@ def test_weights_and_states_may_have_different_precision(kinds):
         return at_every_time(lambda h: (w[1] * h).astype(kind_states), states)
 
     w = jnp.array([0.5, 0.3], kind_weights)
-    plain, carried = jax.jacfwd(outputs)(w), jax.jacfwd(Forwards(outputs))(w)
+    ways = (jax.jacfwd(outputs), jax.jacfwd(Forwards(outputs)), jax.jacrev(Forwards(outputs)))
+    plain, carried, backwards = jax.jit(lambda w: [way(w) for way in ways])(w)
     assert carried.dtype == plain.dtype
     np.testing.assert_allclose(carried, plain, rtol=1e-5)
-    np.testing.assert_allclose(jax.jacrev(Forwards(outputs))(w), plain, rtol=1e-5)
+    np.testing.assert_allclose(backwards, plain, rtol=1e-5)

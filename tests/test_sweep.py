@@ -1,7 +1,7 @@
 """A grid of runs: what is asked, what is refused before any work, points side by side, resuming, the table and figure.
 
-One sweep is real. In the others a point is a small script in place of `langenode run`, so that failures and interrupts
-come when they are wanted.
+One sweep is real, its points in this process but for one that is tried again. In the others a point is a small script
+in place of `langenode run`, so that failures and interrupts come when they are wanted.
 """
 
 import csv
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import contents, done, langenode, options, shared_programs
+from commands import contents, done, in_this_process, langenode, options, shared_programs
 from langenode import plots
 from langenode.config import ConfigError, parse_overrides, to_toml
 from langenode.fitting.choose import configure
@@ -53,11 +53,10 @@ def flat_numbers(nested: Any, prefix: str = "") -> dict[str, float]:
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """Three points of the demonstration, of which one cannot be fitted."""
+    folder = tmp_path_factory.mktemp("real") / "sweep"
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in shared_programs().items():
-            patch.setenv(name, value)
-        folder = tmp_path_factory.mktemp("real") / "sweep"
-        yield folder, langenode(*REAL, "--out", folder)
+        patch.setattr(grid, "run_commands", in_this_process)
+        return folder, langenode(*REAL, "--out", folder)
 
 
 NAMES = [f"learning_rate-{rate}_seed-3" for rate in ("0.3", "0.2", "1e+30")]
@@ -100,8 +99,11 @@ def test_a_failing_point_does_not_stop_the_others_and_is_named(real):
     assert not record["complete"] and record["seeds"] == [3] and record["metric"] == "w1.ratio"
 
 
-def test_the_same_request_tries_only_what_is_missing(real):
+def test_the_same_request_tries_only_what_is_missing(real, monkeypatch):
+    """By a process of its own, as for a user, which fails as the point in this one did."""
     folder, _ = real
+    for name, value in shared_programs().items():
+        monkeypatch.setenv(name, value)
     before = {name: contents(folder / name) for name in NAMES[:2]}
     rows = table(folder)
     found = langenode(*REAL, "--out", folder, "--json")
