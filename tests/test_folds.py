@@ -243,10 +243,11 @@ def test_few_conditions_of_many_trajectories_are_all_trained_on():
 
 def test_nothing_is_set_aside_where_folds_are_turned_off_and_a_given_split_is_kept():
     data = relaxations(40)
-    parts = own.set_aside(*reversed(planned(data, data={"split": [0.5, 0.5, 0.0]})))
+    config, fitted = planned(data, data={"split": [0.5, 0.5, 0.0]})
+    parts = own.set_aside(fitted, config)
     assert parts is not None and [part.num_trajectories for part in parts] == [20, 20]
     with pytest.raises(DataError, match=r"each part of data\.split must be above 0"):
-        own.set_aside(*reversed(planned(data, data={"split": [1.0, 0.0, 0.0]})))
+        own.set_aside(fitted, planned(data, data={"split": [1.0, 0.0, 0.0]})[0])
     small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}, "data": {"folds": None}}
     fit = ln.fit(data, options=small, progress=False)
     assert fit.train is data and fit.validation is None and "calibration" not in fit.diagnostics
