@@ -345,6 +345,17 @@ def _ended(place: Path) -> str:
     return found.err
 
 
+def test_a_run_of_40_trajectories_is_divided_once_though_its_training_part_has_fewer(tmp_path):
+    """24 training trajectories of 40 would be few enough for folds."""
+    frame(40).to_csv(tmp_path / "readings.csv", index=False)
+    fitted = done("fit", "readings.csv", "--out", "run", *FOLDS, cwd=tmp_path)
+    assert "fold" not in fitted.err and not list((tmp_path / "run").glob("fold-*"))
+    sizes = {part: size["trajectories"] for part, size in metrics_of(tmp_path / "run")["problem"]["data"].items()}
+    assert sizes == {"train": 24, "validation": 8, "test": 8}
+    again = done("evaluate", "run", cwd=tmp_path)  # from the files of the run
+    assert "fold" not in again.err and "cross_validation" not in metrics_of(tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_force_replaces_the_files_of_folds_and_a_given_split_has_none(run):
     home, _ = run
