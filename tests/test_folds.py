@@ -243,10 +243,11 @@ def test_few_conditions_of_many_trajectories_are_all_trained_on():
 
 def test_nothing_is_set_aside_where_folds_are_turned_off_and_a_given_split_is_kept():
     data = relaxations(40)
-    parts = own.set_aside(*reversed(planned(data, data={"split": [0.5, 0.5, 0.0]})))
+    config, fitted = planned(data, data={"split": [0.5, 0.5, 0.0]})
+    parts = own.set_aside(fitted, config)
     assert parts is not None and [part.num_trajectories for part in parts] == [20, 20]
     with pytest.raises(DataError, match=r"each part of data\.split must be above 0"):
-        own.set_aside(*reversed(planned(data, data={"split": [1.0, 0.0, 0.0]})))
+        own.set_aside(fitted, planned(data, data={"split": [1.0, 0.0, 0.0]})[0])
     small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}, "data": {"folds": None}}
     fit = ln.fit(data, options=small, progress=False)
     assert fit.train is data and fit.validation is None and "calibration" not in fit.diagnostics
@@ -342,6 +343,17 @@ def _ended(place: Path) -> str:
     except (KeyboardInterrupt, AssertionError) as error:
         return f"KeyboardInterrupt {error}"
     return found.err
+
+
+def test_a_run_of_40_trajectories_is_divided_once_though_its_training_part_has_fewer(tmp_path):
+    """24 training trajectories of 40 would be few enough for folds."""
+    frame(40).to_csv(tmp_path / "readings.csv", index=False)
+    fitted = done("fit", "readings.csv", "--out", "run", *FOLDS, cwd=tmp_path)
+    assert "fold" not in fitted.err and not list((tmp_path / "run").glob("fold-*"))
+    sizes = {part: size["trajectories"] for part, size in metrics_of(tmp_path / "run")["problem"]["data"].items()}
+    assert sizes == {"train": 24, "validation": 8, "test": 8}
+    again = done("evaluate", "run", cwd=tmp_path)  # from the files of the run
+    assert "fold" not in again.err and "cross_validation" not in metrics_of(tmp_path / "run")
 
 
 @pytest.mark.slow

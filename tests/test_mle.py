@@ -155,7 +155,7 @@ def test_adam_is_that_of_optax():
     weights, state = jnp.asarray(start), optimiser.init(jnp.asarray(start))
     for _ in range(num):
         steps, state = optimiser.update(jnp.asarray(rosenbrock(np.asarray(weights))[1]), state)
-        weights = weights + steps
+        weights = jnp.asarray(optax.apply_updates(weights, steps))
     np.testing.assert_allclose(descent.adam(rosenbrock, start, 0.1, num, lambda _: None).weights, weights, rtol=1e-10)
 
 

@@ -60,7 +60,7 @@ def fit_mle(
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
 
     def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _value_and_gradient(loss, like, flat.astype(dtype))
+        value, gradient = _value_and_gradient(loss, like, jnp.asarray(flat, dtype))
         return float(value), np.asarray(gradient, float)
 
     flat, losses = descent.adam(

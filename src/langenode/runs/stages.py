@@ -171,7 +171,7 @@ class Run:
             *self._predictions(),
             companions=self._companions(splits),
             convergence=tables.read_convergence(self.folder.convergence),
-            folds=self.experiment.folds(self.config, splits.train),
+            folds=stored.folds_of(self.experiment, self.config, splits),
         )
         reporter = self.reporter
         results = evaluation.evaluate(
@@ -237,7 +237,7 @@ class Run:
         """The fits of all folds; None where the data are divided once."""
         if self._made.crossed is None or anew:
             train = self.splits().train
-            fold = self.experiment.folds(self.config, train)
+            fold = stored.folds_of(self.experiment, self.config, self.splits())
             if fold is None:
                 return None
             begin = time.perf_counter()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pydantic
 
 from langenode.config import ConfigError, to_toml
@@ -27,9 +28,10 @@ def has_config(folder: RunFolder, config: Any) -> bool:
 
 def read_splits(paths: Sequence[Path], experiment: Experiment, config: Any) -> Splits:
     """Training, validation and test data, which have the same columns; with folds there are no validation data."""
-    train = load_data(paths[0])
-    is_folded = experiment.folds(config, train) is not None
-    splits = Splits(train, train.select([]) if is_folded else load_data(paths[1]), load_data(paths[2]))
+    train, test = load_data(paths[0]), load_data(paths[2])
+    splits = Splits(train, train.select([]), test)
+    if folds_of(experiment, config, splits) is None:
+        splits = splits._replace(validation=load_data(paths[1]))
     for path, data in zip(paths, splits, strict=True):
         for what in ("input_names", "output_names"):
             if getattr(data, what) != getattr(splits.train, what):
@@ -38,6 +40,16 @@ def read_splits(paths: Sequence[Path], experiment: Experiment, config: Any) -> S
                     "run again"
                 )
     return splits
+
+
+def folds_of(experiment: Experiment, config: Any, splits: Splits) -> np.ndarray | None:
+    """The fold of every trajectory; None where the data were divided once.
+
+    Training data that are a part of all may be few enough for folds, though all were not: then others are tested on.
+    """
+    if splits.test.num_trajectories != splits.train.num_trajectories:
+        return None
+    return experiment.folds(config, splits.train)
 
 
 def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
