@@ -44,8 +44,9 @@ def relaxations(num=12, *, seed=0, noise=0.02, same_start=False):
 # What is chosen
 
 
-def test_irregular_trajectories_mean_a_posterior_and_replicates_a_population():
-    assert own.plan(relaxations(), {}).layer["target"] == "posterior"
+def test_few_irregular_readings_mean_units_and_replicates_a_population():
+    assert own.plan(relaxations(), {}).layer["target"] == "hierarchical"
+    assert own.plan(relaxations(), {"method": "laplace"}).layer["target"] == "posterior"
     assert own.plan(relaxations(same_start=True), {}).layer["target"] == "population"
     assert own.plan(relaxations(same_start=True), {"target": "posterior"}).layer["target"] == "posterior"
 
@@ -55,7 +56,7 @@ def test_equal_times_from_different_starts_are_no_replicates():
     starts = np.linspace(2, 4, 8)
     data = ln.Dataset.from_arrays(times, 1 + (starts[:, None] - 1) * np.exp(-times))
     plan = own.plan(data, {})
-    assert plan.layer["data"]["separate"] and plan.layer["target"] == "posterior"
+    assert plan.layer["data"]["separate"] and plan.layer["target"] == "hierarchical"
     assert any(choice.what == "replicates" for choice in plan.choices)
     told = own.plan(data, {"data": {"separate": False}})
     assert not told.layer["data"]["separate"] and told.layer["target"] == "population"

@@ -71,7 +71,7 @@ SMALL = 0.03
 def internal_state(law, seed):
     """Return the internal variables after a path of a few steps."""
     strains = np.stack([np.zeros((3, 3)), *(random_strain(seed + i, SMALL) for i in range(4))])
-    return state_after(law, strains, 0.1)
+    return state_after(law, jnp.asarray(strains), jnp.asarray(0.1))
 
 
 @eqx.filter_jit
@@ -192,7 +192,8 @@ def test_tangent_at_fixed_state_is_symmetric_and_a_difference(name):
 )
 def test_algorithmic_tangent_is_the_difference_of_a_whole_step(name):
     law = {**TENSOR_LAWS, "paper": paper_law()}[name]
-    before, after, internal = random_strain(8, SMALL), random_strain(9, SMALL), internal_state(law, 30)
+    before, after = jnp.asarray(random_strain(8, SMALL)), random_strain(9, SMALL)
+    internal = internal_state(law, 30)
 
     def stress(strain):
         return law.stress(strain, law.advance(internal, before, strain, jnp.asarray(0.1)))
@@ -266,10 +267,10 @@ def test_dissipation_is_the_power_that_is_not_stored():
 @pytest.mark.parametrize("name", TWO_LAWS)
 def test_a_law_along_the_axes_is_the_law_of_all_components(name):
     law = TENSOR_LAWS[name]
-    times = np.linspace(0.0, 1.0, 12)
+    times = jnp.linspace(0.0, 1.0, 12)
     rows = 0.02 * np.cumsum(np.random.default_rng(0).normal(size=(12, 3)), axis=0) / 3.0
     evaluate = eqx.filter_jit(lambda law, *ways: [law(times, rows) for rows in ways])
-    full, along = map(np.asarray, evaluate(law, np.pad(rows, ((0, 0), (0, 3))), rows))
+    full, along = map(np.asarray, evaluate(law, jnp.asarray(np.pad(rows, ((0, 0), (0, 3)))), jnp.asarray(rows)))
     np.testing.assert_allclose(full[:, :3], along, rtol=1e-9, atol=1e-12)
     if name == "maxwell":
         np.testing.assert_allclose(full[:, 3:], 0.0, atol=1e-12)

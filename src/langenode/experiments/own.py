@@ -129,7 +129,7 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     separate, replicates_choice = _replicates(data, asked)
     is_crossed = data.has_crossed_units and data.num_units >= FEWEST_REPLICATES
     is_population = not separate and (has_replicates(data) or is_crossed)
-    units = unit_choices.for_units(data)._replace(**({} if windows is None else {"is_wanted": False}))
+    units = unit_choices.for_units(data, asked, is_cut=windows is not None)
     without_replicates = "hierarchical" if units.is_wanted else "posterior"
     target = asked.get("target") or ("population" if is_population else without_replicates)
     layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}

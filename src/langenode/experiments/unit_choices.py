@@ -1,5 +1,6 @@
 """What is chosen where units may differ: whether their differences are learned, and the generic model for them."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,10 @@ COMMON_START = 0.1
 CLOCKS = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
+# Sections and words of a configuration by which one of the other targets is meant.
+OF_OTHER_TARGETS = {"method", "stochastic", "rest", "prior", "training", "tempered", "population"}
+
+
 class ForUnits(NamedTuple):
     """Whether differences between units are learned unless something else is asked for, and why or why not."""
 
@@ -24,9 +29,16 @@ class ForUnits(NamedTuple):
     why: str
 
 
-def for_units(data: Dataset) -> ForUnits:
-    """Look at data without replicates: many units with few readings each, driven by nothing but time."""
+def for_units(data: Dataset, asked: Mapping[str, Any], *, is_cut: bool) -> ForUnits:
+    """Look at data without replicates: many units with few readings each, driven by nothing but time.
+
+    Who asks for a method, or for anything that other targets alone have, wants those; windows of a record are no units.
+    """
     readings = float(np.median(data.mask.any(axis=2).sum(axis=1)))
+    if named := sorted(OF_OTHER_TARGETS & set(asked)):
+        return ForUnits(False, f"{named[0]} was asked for, which other targets than hierarchical have")
+    if is_cut:
+        return ForUnits(False, "windows of one record are no units")
     if data.num_units < FEWEST_UNITS:
         return ForUnits(False, f"{data.num_units} units are too few to learn their differences")
     if not is_undriven(data):

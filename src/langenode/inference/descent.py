@@ -34,6 +34,11 @@ class Descent(NamedTuple):
     values: Float[np.ndarray, " step"]
 
 
+# Numbers that leave the range are found by their values, not by NumPy's warnings.
+quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+
+
+@quiet
 def adam(
     function: Function, start: Float[np.ndarray, " weight"], rate: float, num_steps: int, on_done: OnDone
 ) -> Descent:
@@ -52,6 +57,7 @@ def adam(
     return Descent(weights, values)
 
 
+@quiet
 def l_bfgs(function: Function, start: Float[np.ndarray, " weight"], num_steps: int, on_done: OnDone) -> Descent:
     """Take at most that many steps of L-BFGS (Nocedal and Wright 2006, chapter 7), each of which lowers the value."""
     weights, (value, slope) = start, function(start)

@@ -1,6 +1,5 @@
 """The family of a hierarchical fit: which weights are a unit's own, how they are distributed, and what is preferred."""
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -284,9 +283,7 @@ def stored_families(problem: Any, partition: Partition, levels: Levels | None) -
             continue
         leaves[place] = posterior.shared[:, offset : offset + size].reshape(posterior.num_members, *shape)
         offset += size
-    arrays = dataclasses.asdict(levels) if levels is not None else None
-    stacked = None
-    if arrays is not None:
-        stacked = Levels(*(jnp.broadcast_to(value, (posterior.num_members, *value.shape)) for value in arrays.values()))
+    # A map of trees: shapes of a stack are not those that its parts are made with.
+    stacked = jax.tree.map(lambda value: jnp.broadcast_to(value, (posterior.num_members, *value.shape)), levels)
     model = jax.tree.unflatten(structure, leaves)
     return Family(posterior.effects, model, partition, stacked, posterior.occasion_scale)
