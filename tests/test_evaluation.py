@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from langenode.data import Dataset
+from langenode.fitting.evaluation import in_order
 from langenode.fitting.solve import importance_diagnostics
 from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
@@ -66,3 +67,9 @@ def test_one_diverged_draw_has_no_weight_and_ends_nothing():
 def test_a_fit_without_any_finite_draw_is_an_error():
     with pytest.raises(FitError, match="finite likelihood; none does"):
         diagnostics_of(problem_with(-np.inf))
+
+
+def test_records_of_a_fit_have_the_order_of_its_file():
+    """Else metrics.json of a resumed run would have other bytes."""
+    found = in_order({"b": 1, "a": {"d": [2, 1], "c": 3}})
+    assert str(found) == "{'a': {'c': 3, 'd': [2, 1]}, 'b': 1}"

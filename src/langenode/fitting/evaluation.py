@@ -46,6 +46,7 @@ def evaluate(
 
     Where units differ, `held_out_units` are the fits of folds with what each did not see.
     """
+    training, diagnostics = in_order(training), in_order(diagnostics)
     with reporter.task("scores") as task:
         found = common_metrics(results, Streams.of(results.config.seed), on_step=task.at)
     if training:
@@ -70,6 +71,11 @@ def evaluate(
         found |= experiment.metrics(results)
     found["verdict"] = verdict.judge(found)
     return results
+
+
+def in_order(record: Any) -> Any:
+    """The record with its keys sorted, as a file has them: a fit that was read makes the same metrics.json."""
+    return {key: in_order(record[key]) for key in sorted(record)} if isinstance(record, Mapping) else record
 
 
 def _with_units(
