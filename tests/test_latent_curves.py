@@ -126,3 +126,21 @@ def test_drawn_spreads_are_those_of_a_standard_deviation_of_few_numbers():
     error = squares.std() / np.sqrt(draws)
     assert abs(squares.mean() - num / (num - 3)) < 5 * error
     assert all(float(family.effects.scale[1]) == 0.0 for family in found[:5])
+
+
+# --- whole fits
+
+
+@pytest.mark.parametrize("num_latent", [0, 1])
+def test_a_fit_with_and_without_latent_inputs_is_scored_and_kept_in_a_file(num_latent, tmp_path):
+    data = units(10, seed=4)
+    small = {"hierarchical": {"num_laplace": 15, "num_draws": 2}, "model": {"num_latent": num_latent, "layers": [3]}}
+    small |= {"data": {"folds": None}, "predict": {"num_samples": 32}}
+    options = {"target": "hierarchical", "options": small, "progress": False}
+    fit = ln.fit(data.select(slice(8)), validation=data.select(slice(7, 8)), **options)
+    assert len(fit.diagnostics["hierarchical"]["effects"]) == num_latent
+    found = fit.evaluate(data.select(slice(8, 10)))
+    assert 0.0 < found["skill"]["ratio"] < 100.0 and found["new_units"]["num_units"] == 2
+    fit.save(tmp_path / "a.langenode")
+    again = ln.load_fit(tmp_path / "a.langenode").predict(data.select(slice(8, 10)))
+    np.testing.assert_array_equal(again["outputs"], fit.predict(data.select(slice(8, 10)))["outputs"])

@@ -54,8 +54,9 @@ def unit_figures(results: Results) -> dict[str, Drawing]:
         "individual_fits": _individual_fits(views),
         "observed_predicted": _observed_predicted(views),
         "npde": _npde(views, results.metrics["hierarchical"].get("npde", {})),
-        "effects": _effects(views, results.metrics["hierarchical"]),
     }
+    if views.effect_names:  # none where one set of weights was kept for all
+        found["effects"] = _effects(views, results.metrics["hierarchical"])
     if results.metrics["hierarchical"].get("parameters"):
         found["parameters"] = _parameters(results.metrics["hierarchical"]["parameters"])
     return found

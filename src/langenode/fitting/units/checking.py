@@ -106,7 +106,7 @@ def unit_diagnostics(family: Family, units: Units, *, num_points: int, seed: int
     names, effects = standard_effects(family, found.xi)
     means = effects.mean(1)
     shrinkage = 1.0 - means.std(0, ddof=1 if len(means) > 1 else 0)
-    pooled = effects.reshape(-1, effects.shape[-1])
+    pooled = effects.reshape(len(effects) * effects.shape[1], effects.shape[-1])
     return {
         "ess": {"min": float(found.relative_ess.min()), "median": float(np.median(found.relative_ess))},
         "k_hat": {"max": float(np.nanmax(found.k_hat)), "median": float(np.nanmedian(found.k_hat))},

@@ -52,7 +52,7 @@ def unit_views(problem: Problem, config: Config, train: Dataset, rule: Rule) -> 
         simulated=np.asarray(rule.unscaled(simulated), float),
         npde=errors,
         effect_names=names,
-        effects=effects.reshape(-1, effects.shape[-1])[pick],
+        effects=effects.reshape(len(effects) * effects.shape[1], effects.shape[-1])[pick],
         fits=fits,
     )
 
