@@ -12,7 +12,7 @@ from langenode.config import Config
 from langenode.data import Dataset, refine, revealed_start, with_jump_rows
 from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
-from langenode.inference.hierarchical.conditional import condition, member_of, num_members, unit_outputs
+from langenode.inference.hierarchical.conditional import condition, member_of, num_members, size_class, unit_outputs
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.units import Units
 from langenode.inference.partition import Partition
@@ -152,7 +152,7 @@ def respond(
     shape = (xi.shape[1], data.num_trajectories, arranged.shown.num_times, data.num_outputs)
     outputs, noise = np.empty(shape), np.empty(shape)
     cells = xi.shape[1] * int(np.prod(units.outputs.shape[1:]))
-    chunk = max(1, min(units.num, MOST_CELLS // max(cells, 1)))
+    chunk = max(1, min(size_class(units.num), MOST_CELLS // max(cells, 1)))
     for begin in range(0, units.num, chunk):
         here = np.minimum(np.arange(begin, begin + chunk), units.num - 1)
         some = jax.tree.map(lambda leaf, here=here: leaf[here], units)

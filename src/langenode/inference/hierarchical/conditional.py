@@ -70,7 +70,7 @@ def condition(
     each = max(32, 1 << ((num_points // num).bit_length() - 1)) if num <= num_points else 32
     num_effects = member_of(families, 0).num_effects(units.num_trajectories)
     points = make_points(each, num_effects, units.num, seed=seed)
-    chunk = min(units.num, max(1, MOST_TRAJECTORIES // (num * each * units.num_trajectories)))
+    chunk = min(size_class(units.num), max(1, MOST_TRAJECTORIES // (num * each * units.num_trajectories)))
     found = []
     for begin in range(0, units.num, chunk):
         rows = np.minimum(np.arange(begin, begin + chunk), units.num - 1)  # the last chunk repeats a unit
@@ -83,6 +83,11 @@ def condition(
     ess = shifted.sum(1) ** 2 / (shifted**2).sum(1) / shifted.shape[1]
     evidence = log_weights.max(1) + np.log(shifted.mean(1))
     return Conditional(xi, member, evidence, ess, np.array([k_hat(row) for row in log_weights]))
+
+
+def size_class(num: int) -> int:
+    """The next power of two: programs for numbers of units of one class are compiled once."""
+    return 1 << (num - 1).bit_length()
 
 
 @quick_jit
