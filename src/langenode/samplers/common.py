@@ -117,21 +117,32 @@ def finish(
     log_weights: Float[Array, " sample"] | None,
     diagnostics: Mapping[str, Any],
     trust: Trust,
+    *,
+    values: Float[np.ndarray, " sample"] | None = None,
 ) -> Sampled:
-    """The result without draws that are not finite; numbers that are not are left out of the diagnostics."""
+    """The result without draws that are not finite; numbers that are not are left out of the diagnostics.
+
+    `values` are the draws' log posteriors (up to a constant) where they are known.
+    """
     draws = jnp.asarray(draws, density.dtype)
     log_weights = jnp.zeros(len(draws), density.dtype) if log_weights is None else log_weights
-    values = evaluate(density, draws)
-    is_fine = np.all(np.isfinite(np.asarray(draws)), axis=1) & np.isfinite(np.asarray(values))
+    values = np.asarray(evaluate(density, draws)) if values is None else values
+    is_fine = np.all(np.isfinite(np.asarray(draws)), axis=1) & np.isfinite(values)
     if not np.any(is_fine & np.isfinite(np.asarray(log_weights))):
         raise ValueError(
             f"method {method} must find draws with a finite posterior; it found none of {len(draws)}; check that the "
             "model gives numbers under the prior, or use more draws"
         )
     num_dropped = int(np.sum(~is_fine))
-    found = {name: _plain(value) for name, value in {**diagnostics, "dropped": num_dropped}.items()}
-    found = {name: value for name, value in found.items() if math.isfinite(value)}
+    found = _finite({**diagnostics, "dropped": num_dropped})
     return Sampled(draws[is_fine], jnp.asarray(log_weights, density.dtype)[is_fine], found, trust)
+
+
+def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain numbers, those in groups too, without any that is not finite."""
+    groups = {name: _finite(value) for name, value in numbers.items() if isinstance(value, Mapping)}
+    plain = {name: _plain(value) for name, value in numbers.items() if name not in groups}
+    return {name: value for name, value in plain.items() if math.isfinite(value)} | groups
 
 
 def _plain(value: Any) -> bool | int | float:
