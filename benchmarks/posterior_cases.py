@@ -25,14 +25,19 @@ DECAY_OUTSIDE = (-2.0, -1.1, -0.2, 2.7, 3.6, 4.5)  # starts beyond those of the 
 
 
 class Reference(NamedTuple):
-    """Moments of the judged quantities, the log-evidence and its error; exact draws where there are some."""
+    """Moments of the judged quantities, the log-evidence and its error; exact draws where there are some.
+
+    `mean_out` and `std_out` are those of predictions at the probe inputs outside the data.
+    """
 
     mean: np.ndarray
     std: np.ndarray
-    log_evidence: float
-    log_evidence_error: float
+    log_evidence: float | None
+    log_evidence_error: float | None
     draws: np.ndarray | None
     made: dict[str, Any]
+    mean_out: np.ndarray | None = None
+    std_out: np.ndarray | None = None
 
 
 class Case(NamedTuple):

@@ -20,8 +20,9 @@ class Density(eqx.Module):
     `residual` are standardised residuals whose half squares are the (tempered) negative log-likelihood up to a
     constant, exactly or nearly: they steer, the log-likelihood decides. None where there are no data. `minibatch(z,
     key)` is an unbiased estimate of the log-likelihood from some of the data. `probe(z)` are predictions outside the
-    data, at inputs or starts beyond their range: where they agree between chains, bands can be believed there. Callables are pytrees (bound methods of
-    Equinox modules), so that the data they hold are arguments of compiled programs, not constants in them.
+    data, at inputs or starts beyond their range: where chains agree in them, bands can be believed there. Callables
+    are pytrees (bound methods of Equinox modules), so that the data they hold are arguments of compiled programs, not
+    constants in them.
     """
 
     log_likelihood: Callable[[Array], Array]

@@ -37,9 +37,7 @@ class Agreement(NamedTuple):
         if len(self.inside) == 0:
             return has_agreed
         return bool(
-            has_agreed
-            and np.max(self.inside) <= LARGEST_INSIDE
-            and np.median(self.inside) <= LARGEST_MEDIAN_INSIDE
+            has_agreed and np.max(self.inside) <= LARGEST_INSIDE and np.median(self.inside) <= LARGEST_MEDIAN_INSIDE
         )
 
     @property
@@ -137,5 +135,7 @@ def effective_size(values: Float[np.ndarray, "chain draw number"]) -> float:
     correlation = 1.0 - (within - covariance * num / (num - 1)) / total
     pairs = correlation[: num // 2 * 2].reshape(num // 2, 2, -1).sum(axis=1)
     is_kept = np.cumprod(pairs > 0.0, axis=0)
-    times = np.maximum(2.0 * (np.minimum.accumulate(pairs, axis=0) * is_kept).sum(axis=0) - 1.0, 1.0 / np.log10(num * num_chains))
+    times = np.maximum(
+        2.0 * (np.minimum.accumulate(pairs, axis=0) * is_kept).sum(axis=0) - 1.0, 1.0 / np.log10(num * num_chains)
+    )
     return float(np.median(num_chains * num / times))

@@ -1,5 +1,7 @@
 """Powers of the likelihood on the way from the prior to the posterior, and the log-evidence that the way gives."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from langenode._types import Float
@@ -38,23 +40,28 @@ def _relative_ess(logs: np.ndarray) -> float:
     return float(weights.sum() ** 2 / (len(weights) * np.sum(weights**2)))
 
 
-def log_evidence(powers: Float[np.ndarray, " power"], path: Float[np.ndarray, "power member"]) -> LogEvidence:
-    """A rough log-evidence: stepping stones, the mean of those forward and backward along the path.
+def log_evidence(powers: Float[np.ndarray, " power"], ways: Sequence[Float[np.ndarray, "power member"]]) -> LogEvidence:
+    """A rough log-evidence from log-likelihoods on the way up to the posterior and on the way down again.
 
-    Forward, the ratio of two neighbouring normalisers is `mean exp(d L)` at the lower power; backward, one over `mean
-    exp(-d L)` at the upper one. The error is a jackknife over members, whose values along the path depend on each
-    other, and half the difference of both directions, which members that lag behind the powers make large.
+    Members lag behind the powers: their log-likelihoods are too low on the way up and too high on the way down. The
+    value is the mean of both ways, and half their difference is a part of its error; the other is a jackknife over
+    members, whose values along the path depend on each other.
     """
-    forward, backward = _stones(powers, path)
-    num = path.shape[1]
-    left_out = [np.mean(_stones(powers, np.delete(path, i, axis=1))) for i in range(num)]
+    values = [_stones(powers, way) for way in ways]
+    num = ways[0].shape[1]
+    left_out = [np.mean([_stones(powers, np.delete(way, i, axis=1)) for way in ways]) for i in range(num)]
     sampling = np.sqrt((num - 1) * np.var(left_out))
-    return LogEvidence(0.5 * (forward + backward), float(np.hypot(sampling, 0.5 * (forward - backward))))
+    return LogEvidence(float(np.mean(values)), float(np.hypot(sampling, 0.5 * np.ptp(values))))
 
 
-def _stones(powers: np.ndarray, path: np.ndarray) -> tuple[float, float]:
+def _stones(powers: np.ndarray, path: np.ndarray) -> float:
+    """Stepping stones along one way, the mean of both directions.
+
+    From the lower power the ratio of neighbouring normalisers is `mean exp(d L)`, from the upper one `1 / mean
+    exp(-d L)`.
+    """
     rise = np.diff(powers)[:, None]
-    return float(_log_mean_exp(rise * path[:-1]).sum()), float(-_log_mean_exp(-rise * path[1:]).sum())
+    return float(0.5 * (_log_mean_exp(rise * path[:-1]) - _log_mean_exp(-rise * path[1:])).sum())
 
 
 def _log_mean_exp(logs: np.ndarray) -> np.ndarray:

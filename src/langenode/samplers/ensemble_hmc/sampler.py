@@ -21,6 +21,9 @@ from langenode.scores import chains
 TARGET_ACCEPTANCE = 0.9
 # Transitions of the warm-up at which the metric is renewed, and how much of earlier curvatures is kept each time.
 RENEWALS, FORGETTING = (2, 4, 6, 9, 13, 18), 0.7
+# Transitions of the warm-up before which lost members are brought back; a member is lost this many nats, and one per
+# weight, below the best: no place so unlikely has a volume that makes up for it.
+RETURNS, LOST = (0, 6, 12), 50.0
 # The members are compared after every so many transitions; a late budget still leaves the fewest.
 LOOK, FEWEST = 64, 16
 LOWEST_ACCEPTANCE = 0.1
@@ -40,8 +43,10 @@ def ensemble_hmc(
     num_members: int | None = None,
     num_leapfrog: int | None = None,
     num_warmup: int = 24,
-    num_draws: int = 2048,
-    most_transitions: int = 1024,
+    num_draws: int = 4096,
+    with_evidence: bool = False,
+    least_transitions: int = 0,
+    most_transitions: int | None = None,
     budget: float | None = None,
     on_step: OnStep | None = None,
     state: State | None = None,
@@ -49,16 +54,19 @@ def ensemble_hmc(
 ) -> Sampled:
     """Draws of all members together, at most `num_draws`, spread evenly over the transitions.
 
-    By default 16 members with trajectories of 256 leapfrog steps and a diagonal metric; up to 50 weights 32 members,
-    16 steps and a dense metric. Draws are made until both verdicts pass, at most `most_transitions` per member.
+    By default 16 members with trajectories of 256 leapfrog steps, a diagonal metric and at most 512 transitions; up to
+    50 weights 32 members, 128 steps, a dense metric and 128 transitions. Draws are made until both verdicts pass,
+    at least `least_transitions`.
     `budget` is in seconds: annealing is never cut, and some transitions are always made. A run resumes at `state`;
-    `on_state` is called after every transition.
+    `on_state` is called after every transition. `with_evidence` adds a rough log-evidence, for which the members
+    follow the powers down again.
     """
     is_small = density.dim <= MOST_DENSE
     num_members = num_members or (32 if is_small else 16)
-    options = _Options(num_leapfrog or (16 if is_small else 256), num_warmup)
+    options = _Options(num_leapfrog or (128 if is_small else 256), num_warmup)
+    most = most_transitions or (128 if is_small else 512)
     at_least(2, num_members=num_members)
-    at_least(FEWEST, most_transitions=most_transitions)
+    at_least(FEWEST, most_transitions=most)
     at_least(1, num_draws=num_draws, num_leapfrog=options.num_leapfrog)
     deadline = None if budget is None else time.monotonic() + budget
     seed = tuple(int(word) for word in np.ravel(jax.random.key_data(key)))
@@ -67,22 +75,27 @@ def ensemble_hmc(
         state = fresh(density, jnp.asarray(starts, density.dtype))
     state = state._replace(members=_placed(state.members))
     is_late = False
-    while not _is_done(state, most_transitions, is_late):
+    while not _is_done(state, least_transitions, most, is_late):
         rng = np.random.default_rng((*seed, 1 + int(state.step)))
         state = _advance(density, options, state, is_late, rng)
         is_late = deadline is not None and time.monotonic() > deadline
         if on_state is not None:
             on_state(state)
         if on_step is not None:
-            on_step(*_progress(state, options, most_transitions))
-    return _result(density, options, state, num_draws)
+            on_step(*_progress(state, options, most))
+    evidence, num_down = {}, 0
+    if with_evidence:
+        evidence = _evidence(density, options, state, seed)
+        num_down = len(state.powers) - 1
+    num_run = (int(state.step) - 1 + num_down) * num_members * options.num_leapfrog
+    return _result(density, state, num_draws, evidence | {"num_evaluations": num_run + num_members})
 
 
-def _is_done(state: State, most: int, is_late: bool) -> bool:
+def _is_done(state: State, least: int, most: int, is_late: bool) -> bool:
     num = state.num_kept
     if num >= most or (is_late and num >= FEWEST):
         return True
-    return num > 0 and num % LOOK == 0 and _has_agreed(state.trace)
+    return num >= max(least, LOOK) and num % LOOK == 0 and _has_agreed(state.trace)
 
 
 def _progress(state: State, options: _Options, most: int) -> tuple[int, int | None, str]:
@@ -179,6 +192,8 @@ def _warm(density: Density, options: _Options, state: State, rng: np.random.Gene
     Step sizes are in the end their geometric means over the second half.
     """
     index = int(state.num_warm)
+    if index in RETURNS:
+        state = _without_lost(state, rng)
     if index in RENEWALS:
         state = state._replace(root=_root(state, 1.0))
     state, seen = _transit(density, options, state, 1.0, adapts=True, rng=rng)
@@ -197,13 +212,24 @@ def _warm(density: Density, options: _Options, state: State, rng: np.random.Gene
     )
 
 
+def _without_lost(state: State, rng: np.random.Generator) -> State:
+    """Put members that the annealing has left in hopeless places where others are."""
+    values = np.asarray(state.members.log_likelihood, float)
+    is_lost = values < values.max() - LOST - state.members.points.shape[1]
+    if not is_lost.any():
+        return state
+    taken = np.where(is_lost, rng.choice(np.flatnonzero(~is_lost), len(values)), np.arange(len(values)))
+    members = _placed(jax.tree.map(lambda part: jnp.asarray(np.asarray(part)[taken]), state.members))
+    return state._replace(members=members, log_steps=state.log_steps[taken], num_lost=state.num_lost + is_lost.sum())
+
+
 def _sample(density: Density, options: _Options, state: State, rng: np.random.Generator) -> State:
     state, seen = _transit(density, options, state, 1.0, adapts=False, rng=rng)
     members = jax.tree.map(np.asarray, state.members)
-    new = Trace(
-        members.points, seen.inside, seen.outside, members.log_likelihood, seen.squared_norm, seen.acceptance
+    new = Trace(members.points, seen.inside, seen.outside, members.log_likelihood, seen.squared_norm, seen.acceptance)
+    return state._replace(
+        trace=Trace(*(np.concatenate([old, one[None]]) for old, one in zip(state.trace, new, strict=True)))
     )
-    return state._replace(trace=Trace(*(np.concatenate([old, one[None]]) for old, one in zip(state.trace, new, strict=True))))
 
 
 def _root(state: State, power: float) -> Array:
@@ -228,23 +254,37 @@ def _has_agreed(trace: Trace) -> bool:
     return found.is_trusted_inside and found.is_trusted_outside
 
 
-def _result(density: Density, options: _Options, state: State, num_draws: int) -> Sampled:
+def _evidence(density: Density, options: _Options, state: State, seed: tuple[int, ...]) -> dict[str, float]:
+    """The log-evidence with its error, from the way up and one down again from where the members are."""
+    down = [np.asarray(state.members.log_likelihood, float)]
+    for power in state.powers[-2::-1]:
+        rng = np.random.default_rng((*seed, 1 + int(state.step)))
+        state = state._replace(root=_root(state, power))
+        state, seen = _transit(density, options, state, power, adapts=True, rng=rng)
+        state = state._replace(
+            curvature_sum=np.asarray(seen.curvature, float).mean(axis=0),
+            curvature_weight=np.ones(()),
+            log_steps=state.log_steps + (seen.acceptance - TARGET_ACCEPTANCE),
+        )
+        down.append(np.asarray(state.members.log_likelihood, float))
+    found = log_evidence(state.powers, (state.path, np.stack(down[::-1])))
+    return {"log_evidence": found.value, "log_evidence_se": found.standard_error}
+
+
+def _result(density: Density, state: State, num_draws: int, known: dict[str, Any]) -> Sampled:
     trace = state.trace
-    num, num_members = trace.acceptance.shape
     found = _agreement(trace)
-    evidence = log_evidence(state.powers, state.path)
     by_member = trace.acceptance.mean(axis=0)
     diagnostics: dict[str, Any] = found.record() | {
         "acceptance": by_member.mean(),
         "acceptance_worst": by_member.min(),
         "ess": chains.effective_size(np.swapaxes(trace.inside, 0, 1)),
         "ess_out": chains.effective_size(np.swapaxes(trace.outside, 0, 1)),
+        "num_lost": int(state.num_lost),
         "num_powers": len(state.powers) - 1,
-        "num_transitions": num,
+        "num_transitions": state.num_kept,
         "stopped": not (found.is_trusted_inside and found.is_trusted_outside),
-        "log_evidence": evidence.value,
-        "log_evidence_se": evidence.standard_error,
-        "num_evaluations": (int(state.step) - 1) * num_members * options.num_leapfrog + num_members,
+        **known,
     }
     points = trace.points.reshape(-1, density.dim)
     values = trace.log_likelihood.astype(float) - 0.5 * trace.squared_norm  # finite or not is all that matters
@@ -255,7 +295,9 @@ def _result(density: Density, options: _Options, state: State, num_draws: int) -
 
 def _judge(found: chains.Agreement, numbers: dict[str, Any]) -> Trust:
     """The verdict inside the data; that outside is a number of its own."""
-    figures = f"{found.describe()}, acceptance {numbers['acceptance']:.2f} (worst member {numbers['acceptance_worst']:.2f})"
+    figures = (
+        f"{found.describe()}, acceptance {numbers['acceptance']:.2f} (worst member {numbers['acceptance_worst']:.2f})"
+    )
     if not found.is_trusted_inside:
         return Trust(False, f"members disagree inside the data: {figures}; give it a larger budget or more transitions")
     if numbers["acceptance_worst"] < LOWEST_ACCEPTANCE:

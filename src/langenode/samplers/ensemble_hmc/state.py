@@ -38,6 +38,7 @@ class State(NamedTuple):
     curvature_weight: Float[np.ndarray, ""]
     step: Int[np.ndarray, ""]  # transitions so far
     num_warm: Int[np.ndarray, ""]
+    num_lost: Int[np.ndarray, ""]  # members that were brought back
     powers: Float[np.ndarray, " power"]
     path: Float[np.ndarray, "power member"]  # log-likelihoods of the members at each power
     trace: Trace
@@ -68,6 +69,7 @@ def fresh(density: Density, points: Float[Array, "member dim"]) -> State:
         curvature_weight=np.zeros(()),
         step=np.zeros((), np.int64),
         num_warm=np.zeros((), np.int64),
+        num_lost=np.zeros((), np.int64),
         powers=np.zeros(0),
         path=np.zeros((0, num)),
         trace=_empty(density, num),
