@@ -48,7 +48,7 @@ class Sampled(NamedTuple):
     `diagnostics` hold plain numbers under common names, where a method has them: `log_evidence`, `log_evidence_se`,
     `relative_ess`, `ancestors`, `k_hat`, `r_hat`, `ess`, `divergences`, `acceptance`, and `num_evaluations`: how often
     the model was run on all data, a gradient counting as one and a Jacobian as its rows or columns. `centre` is the
-    mode of an approximation about it.
+    mode of an approximation about it. `r_hats` are those of single predictions inside and outside the data.
     """
 
     draws: Float[Array, "sample dim"]
@@ -56,3 +56,4 @@ class Sampled(NamedTuple):
     diagnostics: Mapping[str, Any]
     trust: Trust
     centre: Float[Array, " dim"] | None = None
+    r_hats: tuple[Any, Any] | None = None

@@ -11,6 +11,7 @@ import numpy as np
 
 from langenode._types import Array, Float
 from langenode.posteriors import Density, Sampled, Trust
+from langenode.scores import chains
 
 # Log-likelihood of a model that gives no number; finite, so that its power zero is one.
 LOWEST_LOG_LIKELIHOOD = -1e30
@@ -67,23 +68,24 @@ def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) ->
     return gradient * jnp.minimum(1.0, limit / jnp.maximum(length, 1e-30)), (length > limit) | ~is_finite
 
 
-def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[str, float]:
+def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[str, Any]:
     """The largest R-hat (rank-normalised, split) of a weight, and of a prediction where there are residuals; bulk ESS.
 
     Networks have equal modes, since hidden units can be exchanged: chains that never leave theirs disagree in the
-    weights and may agree in all predictions.
+    weights and may agree in all predictions. With residuals the numbers of both verdicts (`scores.chains`) follow.
     """
     if points.shape[1] < 4:  # halves of two are the least that have a variance
         return {}
     r_hat, ess = _read_chains(points)
-    found = {"r_hat": r_hat, "ess": ess}
-    if density.residual is not None:
-        predictions = _predictions(density, points)
-        # A known start depends on no weight: it has neither spread nor R-hat.
-        varies = np.ptp(np.asarray(predictions), axis=(0, 1)) > 0.0
-        if varies.any():
-            found["r_hat_predictions"] = _read_chains(predictions[:, :, varies])[0]
-    return found
+    found: dict[str, Any] = {"r_hat": r_hat, "ess": ess}
+    if density.residual is None:
+        return found
+    seen = _in_function_space(density, points)
+    # A known start depends on no weight: it has neither spread nor R-hat.
+    varies = np.ptp(np.asarray(seen[0]), axis=(0, 1)) > 0.0
+    if varies.any():
+        found["r_hat_predictions"] = _read_chains(seen[0][:, :, varies])[0]
+    return found | chains.agreement(*(np.asarray(part) for part in seen)).record()
 
 
 def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, float]:
@@ -94,9 +96,25 @@ def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, floa
 
 
 @eqx.filter_jit
-def _predictions(density: Density, points: Array) -> Array:
-    flat = jax.lax.map(density.residual, points.reshape(-1, density.dim), batch_size=256)
-    return flat[:, :: -(-flat.shape[1] // MOST_PREDICTIONS)].reshape(*points.shape[:2], -1)
+def _in_function_space(density: Density, points: Array) -> tuple[Array, ...]:
+    """Predictions inside and outside the data, log-likelihoods and |z|^2, `(chain, draw, ...)`."""
+
+    def one(z: Array) -> tuple[Array, ...]:
+        inside, outside = (_some(function, z) for function in (density.residual, density.probe))
+        return inside, outside, density.log_likelihood(z), jnp.sum(z**2)
+
+    flat = jax.lax.map(one, points.reshape(-1, density.dim).astype(density.dtype), batch_size=256)
+    return tuple(part.reshape(*points.shape[:2], *part.shape[1:]) for part in flat)
+
+
+def _some(function: Callable[[Array], Array] | None, z: Array) -> Array:
+    values = jnp.zeros(0, z.dtype) if function is None else function(z)
+    return values[:: max(1, -(-values.shape[0] // MOST_PREDICTIONS))]
+
+
+def judged_r_hat(found: Mapping[str, Any]) -> float:
+    """The R-hat that decides: that of the predictions where it is known, since weights may be exchanged."""
+    return found.get("r_hat_predictions", found.get("r_hat", math.inf))
 
 
 def describe_r_hat(found: Mapping[str, Any]) -> str:

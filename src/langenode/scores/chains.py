@@ -19,7 +19,7 @@ FEWEST_DRAWS = 4
 
 
 class Agreement(NamedTuple):
-    """R-hat of the quantities that two verdicts are made of; NaN where a quantity is missing.
+    """R-hat of the quantities that two verdicts are made of; NaN for a prediction that no draw changes (a known start).
 
     `drift` is the change of the mean of |z|^2 from the first to the second half of the draws, in standard errors.
     """
@@ -33,26 +33,23 @@ class Agreement(NamedTuple):
     @property
     def is_trusted_inside(self) -> bool:
         """Whether predictions at the training inputs and the log-likelihood agree between chains."""
-        has_agreed = self.log_likelihood <= LARGEST_LOG_LIKELIHOOD
-        if len(self.inside) == 0:
-            return has_agreed
-        return bool(
-            has_agreed and np.max(self.inside) <= LARGEST_INSIDE and np.median(self.inside) <= LARGEST_MEDIAN_INSIDE
-        )
+        spread = spread_of(self.inside)
+        is_near = spread is None or (spread["max"] <= LARGEST_INSIDE and spread["median"] <= LARGEST_MEDIAN_INSIDE)
+        return bool(is_near and self.log_likelihood <= LARGEST_LOG_LIKELIHOOD)
 
     @property
     def is_trusted_outside(self) -> bool:
         """Whether predictions beyond the training inputs and |z|^2 agree between chains, and |z|^2 has settled."""
+        spread = spread_of(self.outside)
         is_settled = self.squared_norm <= LARGEST_SQUARED_NORM and self.drift <= LARGEST_DRIFT
-        return bool(is_settled and (len(self.outside) == 0 or np.max(self.outside) <= LARGEST_OUTSIDE))
+        return bool(is_settled and (spread is None or spread["max"] <= LARGEST_OUTSIDE))
 
     def describe(self) -> str:
         """The R-hats in words."""
-        text = [
-            f"{where} the data {np.median(values):.3f} (largest {np.max(values):.3f})"
-            for where, values in (("inside", self.inside), ("outside", self.outside))
-            if len(values)
-        ]
+        text = []
+        for where, values in (("inside", self.inside), ("outside", self.outside)):
+            if spread := spread_of(values):
+                text.append(f"{where} the data {spread['median']:.3f} (largest {spread['max']:.3f})")
         text.append(f"of the log-likelihood {self.log_likelihood:.3f}, of |z|^2 {self.squared_norm:.3f}")
         return f"R-hat {', '.join(text)}, drift of |z|^2 {self.drift:.1f} standard errors"
 
@@ -66,9 +63,15 @@ class Agreement(NamedTuple):
             "trusted_out": self.is_trusted_outside,
         }
         for name, values in (("rhat_in", self.inside), ("rhat_out", self.outside)):
-            if len(values):
-                found[name] = {"median": float(np.median(values)), "max": float(np.max(values))}
+            if spread := spread_of(values):
+                found[name] = spread
         return found
+
+
+def spread_of(r_hat: Float[np.ndarray, " number"]) -> dict[str, float] | None:
+    """Median and largest of the R-hats that there are; None without any."""
+    known = r_hat[~np.isnan(r_hat)]
+    return {"median": float(np.median(known)), "max": float(np.max(known))} if len(known) else None
 
 
 def agreement(
@@ -77,7 +80,7 @@ def agreement(
     log_likelihood: Float[np.ndarray, "chain draw"],
     squared_norm: Float[np.ndarray, "chain draw"],
 ) -> Agreement:
-    """Compare chains; quantities that no draw changes (a known start) are left out."""
+    """Compare chains."""
     norms = np.asarray(squared_norm, float)
     return Agreement(
         inside=_varying(inside),
@@ -89,7 +92,7 @@ def agreement(
 
 
 def _varying(values: np.ndarray) -> np.ndarray:
-    return split_r_hat(values[..., np.ptp(values, axis=(0, 1)) > 0.0])
+    return np.where(np.ptp(values, axis=(0, 1)) > 0.0, split_r_hat(values), np.nan)
 
 
 def split_r_hat(values: Float[np.ndarray, "chain draw number"]) -> Float[np.ndarray, " number"]:

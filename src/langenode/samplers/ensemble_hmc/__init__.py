@@ -6,6 +6,6 @@ place is wrong a step further on; step sizes are their own.
 """
 
 from langenode.samplers.ensemble_hmc.sampler import ensemble_hmc
-from langenode.samplers.ensemble_hmc.state import State, shape_of
+from langenode.samplers.ensemble_hmc.state import State, shape_of, sizes
 
-__all__ = ["State", "ensemble_hmc", "shape_of"]
+__all__ = ["State", "ensemble_hmc", "shape_of", "sizes"]

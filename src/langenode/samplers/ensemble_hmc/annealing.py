@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import expit
 
 from langenode._types import Float
 from langenode.scores.diagnostics import LogEvidence
@@ -55,15 +56,17 @@ def log_evidence(powers: Float[np.ndarray, " power"], ways: Sequence[Float[np.nd
 
 
 def _stones(powers: np.ndarray, path: np.ndarray) -> float:
-    """Stepping stones along one way, the mean of both directions.
+    """The sum of log ratios c of neighbouring normalisers by Bennett's method, whose averages no tail dominates.
 
-    From the lower power the ratio of neighbouring normalisers is `mean exp(d L)`, from the upper one `1 / mean
-    exp(-d L)`.
+    With `x = d L` for a rise d of the power, `mean s(x - c)` at the lower power equals `mean s(c - x)` at the upper
+    one, s being the logistic function. Found by bisection, all stones at once.
     """
     rise = np.diff(powers)[:, None]
-    return float(0.5 * (_log_mean_exp(rise * path[:-1]) - _log_mean_exp(-rise * path[1:])).sum())
-
-
-def _log_mean_exp(logs: np.ndarray) -> np.ndarray:
-    highest = logs.max(axis=1, keepdims=True)
-    return highest[:, 0] + np.log(np.exp(logs - highest).mean(axis=1))
+    below, above = rise * path[:-1], rise * path[1:]
+    both = np.concatenate([below, above], axis=1)
+    low, high = both.min(axis=1), both.max(axis=1)
+    for _ in range(NUM_BISECTIONS):
+        middle = 0.5 * (low + high)
+        surplus = expit(below - middle[:, None]).mean(axis=1) - expit(middle[:, None] - above).mean(axis=1)
+        low, high = np.where(surplus > 0.0, middle, low), np.where(surplus > 0.0, high, middle)
+    return float((0.5 * (low + high)).sum())

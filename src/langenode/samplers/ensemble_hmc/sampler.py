@@ -14,7 +14,7 @@ from langenode.posteriors import Density, Sampled, Trust
 from langenode.samplers.common import LOWEST_LOG_LIKELIHOOD, at_least, finish
 from langenode.samplers.ensemble_hmc.annealing import log_evidence, next_power
 from langenode.samplers.ensemble_hmc.kernel import Members, Seen, noise_of, transition
-from langenode.samplers.ensemble_hmc.state import MOST_DENSE, State, Trace, fresh
+from langenode.samplers.ensemble_hmc.state import MOST_DENSE, State, Trace, fresh, settled
 from langenode.samplers.modes import SHRINKS, check_prior
 from langenode.scores import chains
 
@@ -27,6 +27,9 @@ RETURNS, LOST = (0, 6, 12), 50.0
 # The members are compared after every so many transitions; a late budget still leaves the fewest.
 LOOK, FEWEST = 64, 16
 LOWEST_ACCEPTANCE = 0.1
+# For a log-evidence, trajectories of the annealing are cut into pieces: one long trajectory keeps half of the energy by
+# which the members lag behind the power, whatever its length.
+PIECES = 4
 NAME = "ensemble-hmc"
 OnState = Callable[[State], None]
 
@@ -34,6 +37,7 @@ OnState = Callable[[State], None]
 class _Options(NamedTuple):
     num_leapfrog: int
     num_warmup: int
+    num_pieces: int = 1  # transitions at each power of the annealing, which share the leapfrog steps of one
 
 
 def ensemble_hmc(
@@ -45,7 +49,7 @@ def ensemble_hmc(
     num_warmup: int = 24,
     num_draws: int = 4096,
     with_evidence: bool = False,
-    least_transitions: int = 0,
+    least_transitions: int | None = None,
     most_transitions: int | None = None,
     budget: float | None = None,
     on_step: OnStep | None = None,
@@ -54,17 +58,17 @@ def ensemble_hmc(
 ) -> Sampled:
     """Draws of all members together, at most `num_draws`, spread evenly over the transitions.
 
-    By default 16 members with trajectories of 256 leapfrog steps, a diagonal metric and at most 512 transitions; up to
-    50 weights 32 members, 128 steps, a dense metric and 128 transitions. Draws are made until both verdicts pass,
-    at least `least_transitions`.
+    By default 16 members with trajectories of 256 leapfrog steps, a diagonal metric and 192 to 512 transitions; up to
+    50 weights 32 members, 128 steps, a dense metric and 64 to 128 transitions. Draws end when both verdicts pass.
     `budget` is in seconds: annealing is never cut, and some transitions are always made. A run resumes at `state`;
     `on_state` is called after every transition. `with_evidence` adds a rough log-evidence, for which the members
     follow the powers down again.
     """
     is_small = density.dim <= MOST_DENSE
     num_members = num_members or (32 if is_small else 16)
-    options = _Options(num_leapfrog or (128 if is_small else 256), num_warmup)
+    options = _Options(num_leapfrog or (128 if is_small else 256), num_warmup, PIECES if with_evidence else 1)
     most = most_transitions or (128 if is_small else 512)
+    least = (64 if is_small else 192) if least_transitions is None else least_transitions
     at_least(2, num_members=num_members)
     at_least(FEWEST, most_transitions=most)
     at_least(1, num_draws=num_draws, num_leapfrog=options.num_leapfrog)
@@ -73,11 +77,11 @@ def ensemble_hmc(
     if state is None:
         starts = np.random.default_rng((*seed, 0)).standard_normal((num_members, density.dim))
         state = fresh(density, jnp.asarray(starts, density.dtype))
-    state = state._replace(members=_placed(state.members))
+    state = settled(state._replace(members=_placed(state.members)), density.dtype)
     is_late = False
-    while not _is_done(state, least_transitions, most, is_late):
+    while not _is_done(state, least, most, is_late):
         rng = np.random.default_rng((*seed, 1 + int(state.step)))
-        state = _advance(density, options, state, is_late, rng)
+        state = settled(_advance(density, options, state, is_late, rng), density.dtype)
         is_late = deadline is not None and time.monotonic() > deadline
         if on_state is not None:
             on_state(state)
@@ -180,10 +184,23 @@ def _on_path(state: State, power: float, seen: Seen) -> State:
 def _anneal(density: Density, options: _Options, state: State, rng: np.random.Generator) -> State:
     """One transition at the next power, in the metric of where the members are."""
     power = next_power(state.power, state.path[-1])
-    state = state._replace(root=_root(state, power))
-    state, seen = _transit(density, options, state, power, adapts=True, rng=rng)
-    state = state._replace(log_steps=state.log_steps + (seen.acceptance - TARGET_ACCEPTANCE))
+    state, seen = _at_power(density, options, state, power, rng)
     return _on_path(state, power, seen)
+
+
+def _at_power(
+    density: Density, options: _Options, state: State, power: float, rng: np.random.Generator
+) -> tuple[State, Seen]:
+    """The leapfrog steps of one transition at a power, in one piece or several; step sizes are adapted."""
+    state = state._replace(root=_root(state, power))
+    piece = options._replace(num_leapfrog=-(-options.num_leapfrog // options.num_pieces))
+    seen = None
+    for _ in range(options.num_pieces):
+        state, seen = _transit(density, piece, state, power, adapts=True, rng=rng)
+        change = (seen.acceptance - TARGET_ACCEPTANCE) / options.num_pieces
+        state = state._replace(log_steps=state.log_steps + change)
+    assert seen is not None
+    return state._replace(step=state.step - options.num_pieces + 1), seen
 
 
 def _warm(density: Density, options: _Options, state: State, rng: np.random.Generator) -> State:
@@ -257,15 +274,11 @@ def _has_agreed(trace: Trace) -> bool:
 def _evidence(density: Density, options: _Options, state: State, seed: tuple[int, ...]) -> dict[str, float]:
     """The log-evidence with its error, from the way up and one down again from where the members are."""
     down = [np.asarray(state.members.log_likelihood, float)]
-    for power in state.powers[-2::-1]:
+    for power in state.powers[-2::-1].tolist():
         rng = np.random.default_rng((*seed, 1 + int(state.step)))
-        state = state._replace(root=_root(state, power))
-        state, seen = _transit(density, options, state, power, adapts=True, rng=rng)
-        state = state._replace(
-            curvature_sum=np.asarray(seen.curvature, float).mean(axis=0),
-            curvature_weight=np.ones(()),
-            log_steps=state.log_steps + (seen.acceptance - TARGET_ACCEPTANCE),
-        )
+        state, seen = _at_power(density, options, state, power, rng)
+        curvature = np.asarray(seen.curvature, float).mean(axis=0)
+        state = state._replace(curvature_sum=curvature, curvature_weight=np.ones(()))
         down.append(np.asarray(state.members.log_likelihood, float))
     found = log_evidence(state.powers, (state.path, np.stack(down[::-1])))
     return {"log_evidence": found.value, "log_evidence_se": found.standard_error}
@@ -290,7 +303,9 @@ def _result(density: Density, state: State, num_draws: int, known: dict[str, Any
     values = trace.log_likelihood.astype(float) - 0.5 * trace.squared_norm  # finite or not is all that matters
     kept = np.unique(np.linspace(0, len(points) - 1, min(num_draws, len(points))).round().astype(int))
     trust = _judge(found, diagnostics)
-    return finish(NAME, density, jnp.asarray(points[kept]), None, diagnostics, trust, values=values.ravel()[kept])
+    draws, values = jnp.asarray(points[kept]), values.ravel()[kept]
+    sampled = finish(NAME, density, draws, None, diagnostics, trust, values=values)
+    return sampled._replace(r_hats=(found.inside, found.outside))
 
 
 def _judge(found: chains.Agreement, numbers: dict[str, Any]) -> Trust:

@@ -1,8 +1,9 @@
 """All that a run needs to go on, as arrays: a resumed run equals an uninterrupted one."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -59,19 +60,19 @@ def fresh(density: Density, points: Float[Array, "member dim"]) -> State:
     num, dim = points.shape
     axes = (dim, dim) if dim <= MOST_DENSE else (dim,)
     root = jnp.eye(dim, dtype=density.dtype) if len(axes) == 2 else jnp.ones(dim, density.dtype)
-    nothing = jnp.zeros(num, density.dtype)
+    nothing, dtype = jnp.zeros(num, density.dtype), np.dtype(density.dtype)
     return State(
         members=Members(points, nothing, jnp.zeros_like(points)),
         root=root,
-        log_steps=np.full(num, np.log(FIRST_STEP_SIZE)),
-        step_sum=np.zeros(num),
-        curvature_sum=np.zeros(axes),
-        curvature_weight=np.zeros(()),
-        step=np.zeros((), np.int64),
-        num_warm=np.zeros((), np.int64),
-        num_lost=np.zeros((), np.int64),
-        powers=np.zeros(0),
-        path=np.zeros((0, num)),
+        log_steps=np.full(num, np.log(FIRST_STEP_SIZE), dtype),
+        step_sum=np.zeros(num, dtype),
+        curvature_sum=np.zeros(axes, dtype),
+        curvature_weight=np.zeros((), dtype),
+        step=np.zeros((), np.int32),
+        num_warm=np.zeros((), np.int32),
+        num_lost=np.zeros((), np.int32),
+        powers=np.zeros(0, dtype),
+        path=np.zeros((0, num), dtype),
         trace=_empty(density, num),
     )
 
@@ -79,8 +80,28 @@ def fresh(density: Density, points: Float[Array, "member dim"]) -> State:
 def shape_of(density: Density, num_members: int, num_powers: int, num_kept: int) -> State:
     """A state of these sizes without its numbers, to read a stored one into."""
     like = fresh(density, jnp.zeros((num_members, density.dim), density.dtype))
-    trace = Trace(*(np.zeros((num_kept, *part.shape[1:]), part.dtype) for part in like.trace))
-    return like._replace(powers=np.zeros(num_powers), path=np.zeros((num_powers, num_members)), trace=trace)
+    like = like._replace(
+        powers=np.zeros(num_powers, like.powers.dtype),
+        path=np.zeros((num_powers, num_members), like.path.dtype),
+        trace=Trace(*(np.zeros((num_kept, *part.shape[1:]), part.dtype) for part in like.trace)),
+    )
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)
+
+
+def settled(state: State, dtype: Any) -> State:
+    """The numbers on the host in the density's precision, so that a stored state is the state."""
+
+    def one(value: Any) -> np.ndarray:
+        value = np.asarray(value)
+        return value.astype(dtype if value.dtype.kind == "f" else np.int32)
+
+    host = {name: value for name, value in state._asdict().items() if name not in ("members", "root")}
+    return state._replace(**{name: jax.tree.map(one, value) for name, value in host.items()})
+
+
+def sizes(state: State) -> dict[str, int]:
+    """What `shape_of` needs to know."""
+    return {"num_members": len(state.log_steps), "num_powers": len(state.powers), "num_kept": state.num_kept}
 
 
 def _empty(density: Density, num: int) -> Trace:
