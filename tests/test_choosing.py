@@ -26,7 +26,7 @@ CASES = [
     ("schlogl", {}, "bottleneck", "all"),
     ("schlogl", {"target": "tempered"}, "langevin", "all"),
     ("schlogl", {"target": "posterior"}, "langevin", "last_layer"),
-    ("schlogl", {"target": "posterior", "stochastic": "all"}, "smc", "all"),
+    ("schlogl", {"target": "posterior", "stochastic": "all"}, "ensemble-hmc", "all"),
     ("hyperelastic", {"target": "posterior"}, "guided", "all"),
     ("hyperelastic", {"target": "posterior", "stochastic": "last_layer"}, "langevin", "last_layer"),
     ("viscoelastic", {"target": "posterior"}, "guided", "structure"),
@@ -38,7 +38,7 @@ CASES = [
 def test_the_rule(experiment, asked, method, stochastic):
     config = configure(experiment, [asked])
     assert (config.method, config.stochastic) == (method, stochastic)
-    assert config.guided.fallback == ("smc" if method == "guided" else "none")
+    assert config.guided.fallback == ("ensemble-hmc" if method == "guided" else "none")
 
 
 def test_a_method_that_is_named_is_kept_and_not_replaced():
@@ -56,7 +56,7 @@ def test_the_rule_counts_stochastic_weights():
 
 def test_a_users_model_is_judged_by_its_own_size():
     data = ln.Dataset.from_arrays(np.linspace(0, 1, 5), np.ones((4, 5, 1)), initial=np.ones((4, 1)))
-    for layers, method in (((), "guided"), ((8, 8), "smc")):
+    for layers, method in (((), "guided"), ((8, 8), "ensemble-hmc")):
         model = NeuralODE(OnConcatenation(MLP((1, *layers, 1), key=jax.random.key(0))), num_hidden=1)
         _, config = plan_model(model, data, {"target": "posterior", "stochastic": "all"}, None)
         assert config.method == method

@@ -100,11 +100,6 @@ def draw_warnings(record: Mapping[str, Any]) -> list[str]:
             f"draws must be trusted to be used; those of {record['replaced']} were not ({record['why_replaced']}); "
             f"those of {record['method']} took their place"
         )
-    if record["is_trusted"] and record.get("trusted_in") and not record.get("trusted_out"):
-        said.append(
-            f"bands of {record['method']} must be read inside the range of the data; beyond it the chains do not agree "
-            f"yet ({record['reason']}); give it a larger budget to use them there"
-        )
     if not record["is_trusted"]:
         said.append(f"the draws of {record['method']} are not to be trusted: {record['reason']}")
     if record.get("stopped"):
