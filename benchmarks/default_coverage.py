@@ -71,9 +71,8 @@ def main() -> None:
     parser.add_argument("--nets", choices=list(NETS), nargs="+", default=list(NETS))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    print(
-        "| net | seed | chosen (weights) | 90 % band holds | trusted | s | cpu s | said |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| net | seed | chosen (weights) | 90 % band holds | trusted | s | cpu s | said |")
+    print("|---" * 8 + "|")
     for net in options.nets:
         for seed in options.seeds:
             print(row(net, seed), flush=True)
