@@ -112,6 +112,8 @@ class OwnConfig(Config):
     experiment: str = NAME
     data: OwnData = OwnData()
     model: OwnModel = OwnModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+    choose_weights: bool = False
+    """all weights vary, drawn by ensemble-hmc, where last layers predict validation data worse; not with folds"""
 
 
 def columns_of(config: OwnConfig) -> Columns:

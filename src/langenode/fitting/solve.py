@@ -54,8 +54,13 @@ class Solved(NamedTuple):
 
 
 def find_point(experiment: Experiment, config: Any, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
-    """The model at its maximum likelihood, the best of its candidates."""
-    return points.choose_model(experiment, config, data, reporter=reporter)
+    """The model at its maximum likelihood, the best of its candidates; and which weights vary, where that is asked."""
+    point = points.choose_model(experiment, config, data, reporter=reporter)
+    if getattr(config, "choose_weights", False) and data.validation is not None:
+        from langenode.fitting.weights import choose_weights  # which solves
+
+        return choose_weights(point, data, reporter)
+    return point
 
 
 def solve(
