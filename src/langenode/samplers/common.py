@@ -82,10 +82,10 @@ def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[
         return found
     seen = _in_function_space(density, points)
     # A known start depends on no weight: it has neither spread nor R-hat.
-    varies = np.ptp(np.asarray(seen[0]), axis=(0, 1)) > 0.0
+    varies = np.ptp(seen[0], axis=(0, 1)) > 0.0
     if varies.any():
-        found["r_hat_predictions"] = _read_chains(seen[0][:, :, varies])[0]
-    return found | chains.agreement(*(np.asarray(part) for part in seen)).record()
+        found["r_hat_predictions"] = _read_chains(jnp.asarray(seen[0][:, :, varies]))[0]
+    return found | chains.agreement(*seen).record()
 
 
 def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, float]:
@@ -95,21 +95,22 @@ def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, floa
     return float(np.max(np.where(np.isnan(r_hat), np.inf, r_hat))), float(np.min(np.where(np.isnan(ess), 0.0, ess)))
 
 
-@eqx.filter_jit
-def _in_function_space(density: Density, points: Array) -> tuple[Array, ...]:
+def _in_function_space(density: Density, points: Float[Array, "chain draw dim"]) -> tuple[np.ndarray, ...]:
     """Predictions inside and outside the data, log-likelihoods and |z|^2, `(chain, draw, ...)`."""
-
-    def one(z: Array) -> tuple[Array, ...]:
-        inside, outside = (_some(function, z) for function in (density.residual, density.probe))
-        return inside, outside, density.log_likelihood(z), jnp.sum(z**2)
-
-    flat = jax.lax.map(one, points.reshape(-1, density.dim).astype(density.dtype), batch_size=256)
-    return tuple(part.reshape(*points.shape[:2], *part.shape[1:]) for part in flat)
+    norms = np.sum(np.asarray(points) ** 2, axis=2)
+    inside, values = (np.asarray(_at_draws(density, kind, points)) for kind in ("residual", "log_likelihood"))
+    nothing = np.zeros((*points.shape[:2], 0))
+    outside = nothing if density.probe is None else np.asarray(_at_draws(density, "probe", points))
+    return inside, outside, values[..., 0], norms
 
 
-def _some(function: Callable[[Array], Array] | None, z: Array) -> Array:
-    values = jnp.zeros(0, z.dtype) if function is None else function(z)
-    return values[:: max(1, -(-values.shape[0] // MOST_PREDICTIONS))]
+@eqx.filter_jit
+def _at_draws(density: Density, kind: str, points: Array) -> Array:
+    """At most `MOST_PREDICTIONS` numbers of one of the density's functions at every draw."""
+    function = getattr(density, kind)
+    flat = points.reshape(-1, density.dim).astype(density.dtype)
+    values = jax.lax.map(lambda z: jnp.ravel(function(z)), flat, batch_size=256)
+    return values[:, :: -(-values.shape[1] // MOST_PREDICTIONS)].reshape(*points.shape[:2], -1)
 
 
 def judged_r_hat(found: Mapping[str, Any]) -> float:

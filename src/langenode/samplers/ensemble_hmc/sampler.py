@@ -92,7 +92,8 @@ def ensemble_hmc(
         evidence = _evidence(density, options, state, seed)
         num_down = len(state.powers) - 1
     num_run = (int(state.step) - 1 + num_down) * num_members * options.num_leapfrog
-    return _result(density, state, num_draws, evidence | {"num_evaluations": num_run + num_members})
+    known = {"num_evaluations": num_run + num_members, "stopped": is_late and state.num_kept < most, **evidence}
+    return _result(density, state, num_draws, known)
 
 
 def _is_done(state: State, least: int, most: int, is_late: bool) -> bool:
@@ -296,7 +297,6 @@ def _result(density: Density, state: State, num_draws: int, known: dict[str, Any
         "num_lost": int(state.num_lost),
         "num_powers": len(state.powers) - 1,
         "num_transitions": state.num_kept,
-        "stopped": not (found.is_trusted_inside and found.is_trusted_outside),
         **known,
     }
     points = trace.points.reshape(-1, density.dim)
