@@ -195,7 +195,7 @@ def _two(spread: dict[str, float] | None) -> str | None:
 
 def _errors(case: Case, reference: Reference, sampled: Sampled) -> dict[str, Any]:
     mean, std, mean_out, std_out = _moments(case, sampled)
-    found = dict(zip(("mean", "std"), _distance(mean, std, reference.mean, reference.std), strict=True))
+    found: dict[str, Any] = dict(zip(("mean", "std"), _distance(mean, std, reference.mean, reference.std), strict=True))
     if reference.mean_out is not None:
         outside = _distance(mean_out, std_out, reference.mean_out, reference.std_out)
         found |= dict(zip(("mean out", "std out"), outside, strict=True))

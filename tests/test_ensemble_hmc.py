@@ -4,6 +4,7 @@ import itertools
 import math
 import subprocess
 import sys
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,7 +22,11 @@ from langenode.samplers.ensemble_hmc import State, annealing, ensemble_hmc, kern
 from langenode.scores import chains
 from langenode.storage.container import FitFileError
 
-SMALL = {"num_members": 8, "num_leapfrog": 32, "num_warmup": 8, "most_transitions": 64}
+SMALL: dict[str, Any] = {"num_members": 8, "num_leapfrog": 32, "num_warmup": 8, "most_transitions": 64}
+
+
+def small(**more: Any) -> dict[str, Any]:
+    return {**SMALL, **more}
 
 
 class Linear(eqx.Module):
@@ -36,11 +41,11 @@ class Linear(eqx.Module):
     def log_likelihood(self, z: Array) -> Array:
         return -0.5 * jnp.sum(self.residual(z) ** 2) - 0.5 * len(self.outputs) * math.log(2.0 * math.pi)
 
-    def density(self, dtype=np.float64) -> Density:
+    def density(self, dtype: Any = np.float64) -> Density:
         return Density(self.log_likelihood, self.residual, None, self.design.shape[1], np.dtype(dtype))
 
 
-def linear(dim: int = 4, num: int = 12, dtype=np.float64, seed: int = 0) -> Linear:
+def linear(dim: int = 4, num: int = 12, dtype: Any = np.float64, seed: int = 0) -> Linear:
     rng = np.random.default_rng(seed)
     design = rng.normal(size=(num, dim)) * np.linspace(0.5, 3.0, dim)
     outputs = design @ rng.normal(size=dim) + rng.normal(size=num)
@@ -58,7 +63,7 @@ def exact(model: Linear) -> tuple[np.ndarray, np.ndarray, float]:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_linear_gaussian_posterior_is_found_with_its_evidence(dtype):
     model = linear(dtype=dtype)
-    options = SMALL | {"num_members": 32, "num_leapfrog": 64, "least_transitions": 64, "with_evidence": True}
+    options = small(num_members=32, num_leapfrog=64, least_transitions=64, with_evidence=True)
     found = ensemble_hmc(model.density(dtype), key=jax.random.key(3), **options)
     mean, covariance, evidence = exact(model)
     draws = np.asarray(found.draws, float)
@@ -78,7 +83,7 @@ def test_a_linear_gaussian_posterior_is_found_with_its_evidence(dtype):
 
 def test_the_ensemble_agrees_in_a_diagonal_metric_above_fifty_weights():
     model = linear(dim=60, num=20)
-    found = ensemble_hmc(model.density(), key=jax.random.key(4), **SMALL | {"num_members": 16, "num_leapfrog": 64})
+    found = ensemble_hmc(model.density(), key=jax.random.key(4), **small(num_members=16, num_leapfrog=64))
     mean, covariance, _ = exact(model)
     draws = np.asarray(found.draws, float)
     standard = (draws.mean(0) - mean) / np.sqrt(np.diag(covariance))
@@ -143,7 +148,7 @@ class Broken(eqx.Module):
 
 
 def test_models_that_give_no_number_are_rejected_and_never_crash():
-    found = ensemble_hmc(Broken().density(), key=jax.random.key(1), **SMALL | {"num_members": 16, "num_leapfrog": 8})
+    found = ensemble_hmc(Broken().density(), key=jax.random.key(1), **small(num_members=16, num_leapfrog=8))
     draws = np.asarray(found.draws)
     assert (draws[:, 0] > 0.0).all() and found.diagnostics["dropped"] == 0
     # A half normal of variance 1/5: its mean is sqrt(2 / pi) of the standard deviation.
@@ -165,7 +170,7 @@ def test_a_model_that_never_gives_a_number_is_refused():
 
 def test_a_resumed_run_equals_an_uninterrupted_one():
     density, states = linear(dtype=np.float32).density(np.float32), []
-    options = SMALL | {"least_transitions": 64}
+    options = small(least_transitions=64)
     whole = ensemble_hmc(density, key=jax.random.key(5), on_state=states.append, **options)
     num_powers = len(states[-1].powers)
     for stored in (states[0], states[num_powers // 2], states[num_powers + 3], states[-10]):
@@ -221,7 +226,13 @@ def test_chains_that_differ_outside_the_data_only_are_distrusted_there():
     assert chains.agreement(inside, inside, drifting[:, ::-1], drifting).drift > 3.0
 
 
-SIZES = {"num_members": 4, "num_leapfrog": 8, "num_warmup": 4, "least_transitions": 16, "most_transitions": 16}
+SIZES: dict[str, Any] = {
+    "num_members": 4,
+    "num_leapfrog": 8,
+    "num_warmup": 4,
+    "least_transitions": 16,
+    "most_transitions": 16,
+}
 
 
 def relaxing_fit(tmp_path, seed=3):
@@ -261,7 +272,8 @@ def test_an_interrupted_fit_resumes_at_its_checkpoint(tmp_path, monkeypatch):
         patch.setattr(checkpoints.DrawCheckpoint, "write", lambda self, state, sizes: steps.append(int(state.step)))
         again, _ = relaxing_fit(tmp_path)
     assert steps[0] == 14  # after the thirteen that were stored
-    np.testing.assert_array_equal(again.problem.posterior.draws, whole.problem.posterior.draws)
+    draws = [getattr(fit.problem.posterior, "draws") for fit in (again, whole)]  # noqa: B009
+    np.testing.assert_array_equal(*draws)
 
 
 @pytest.mark.filterwarnings("ignore:.*not to be trusted")

@@ -34,7 +34,7 @@ def outside(cases: Batch) -> Batch:
     chosen = _outermost(cases)
     part = jax.tree.map(lambda leaf: leaf[chosen], cases)
     inputs, initial = _stretched(part.inputs, cases.inputs), part.initial
-    if initial is not None:
+    if initial is not None and cases.initial is not None:
         stretched = _stretched(initial, cases.initial)
         if not _varies(cases.initial) and not _varies(cases.inputs):
             stretched = jnp.concatenate([initial - SHIFT, initial + SHIFT])

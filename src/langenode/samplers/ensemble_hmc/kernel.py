@@ -55,13 +55,13 @@ class Noise(NamedTuple):
 def noise_of(rng: np.random.Generator, density: Density, num_members: int, is_dense: bool) -> Noise:
     """Random numbers for one transition of so many members."""
     num_signs = NUM_DENSE_SIGNS if is_dense else NUM_SIGNS
-    parts = Noise(
-        momentum=rng.standard_normal((num_members, density.dim)),
-        jitter=4.0 ** rng.uniform(*JITTER, num_members),
-        uniform=rng.random(num_members),
-        signs=rng.choice((-1.0, 1.0), (num_signs, num_predicted(density, density.residual))),
-    )
-    return Noise(*(part.astype(density.dtype) for part in parts))
+    parts = {
+        "momentum": rng.standard_normal((num_members, density.dim)),
+        "jitter": 4.0 ** rng.uniform(*JITTER, num_members),
+        "uniform": rng.random(num_members),
+        "signs": rng.choice((-1.0, 1.0), (num_signs, num_predicted(density, density.residual))),
+    }
+    return Noise(**{name: jnp.asarray(part, density.dtype) for name, part in parts.items()})
 
 
 def num_predicted(density: Density, function: Callable[[Array], Array] | None) -> int:

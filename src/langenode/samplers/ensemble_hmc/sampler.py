@@ -242,12 +242,12 @@ def _without_lost(state: State, rng: np.random.Generator) -> State:
 
 
 def _sample(density: Density, options: _Options, state: State, rng: np.random.Generator) -> State:
+    """One transition at the posterior, which is kept."""
     state, seen = _transit(density, options, state, 1.0, adapts=False, rng=rng)
-    members = jax.tree.map(np.asarray, state.members)
-    new = Trace(members.points, seen.inside, seen.outside, members.log_likelihood, seen.squared_norm, seen.acceptance)
-    return state._replace(
-        trace=Trace(*(np.concatenate([old, one[None]]) for old, one in zip(state.trace, new, strict=True)))
-    )
+    members = state.members
+    new = (members.points, seen.inside, seen.outside, members.log_likelihood, seen.squared_norm, seen.acceptance)
+    pairs = zip(state.trace, new, strict=True)
+    return state._replace(trace=Trace(*(np.concatenate([old, np.asarray(one)[None]]) for old, one in pairs)))
 
 
 def _root(state: State, power: float) -> Array:
