@@ -21,9 +21,9 @@ from langenode.scores import chains
 TARGET_ACCEPTANCE = 0.9
 # Transitions of the warm-up at which the metric is renewed, and how much of earlier curvatures is kept each time.
 RENEWALS, FORGETTING = (2, 4, 6, 9, 13, 18), 0.7
-# Transitions of the warm-up before which lost members are brought back; a member is lost this many nats, and one per
-# weight, below the best: no place so unlikely has a volume that makes up for it.
-RETURNS, LOST = (0, 6, 12), 50.0
+# Transitions of the warm-up before which lost members are brought back. A member is lost where its log-likelihood is so
+# many nats, and so many spreads (of the middle 80 % of the members), below the median.
+RETURNS, LOST, LOST_SPREADS = (0, 6, 12), 30.0, 2.0
 # The members are compared after every so many transitions; a late budget still leaves the fewest.
 LOOK, FEWEST = 64, 16
 LOWEST_ACCEPTANCE = 0.1
@@ -233,7 +233,8 @@ def _warm(density: Density, options: _Options, state: State, rng: np.random.Gene
 def _without_lost(state: State, rng: np.random.Generator) -> State:
     """Put members that the annealing has left in hopeless places where others are."""
     values = np.asarray(state.members.log_likelihood, float)
-    is_lost = values < values.max() - LOST - state.members.points.shape[1]
+    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
+    is_lost = values < middle - LOST - LOST_SPREADS * (high - low)
     if not is_lost.any():
         return state
     taken = np.where(is_lost, rng.choice(np.flatnonzero(~is_lost), len(values)), np.arange(len(values)))
