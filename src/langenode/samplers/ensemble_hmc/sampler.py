@@ -293,7 +293,7 @@ def _result(density: Density, state: State, num_draws: int, known: dict[str, Any
     diagnostics: dict[str, Any] = found.record() | {
         "acceptance": by_member.mean(),
         "acceptance_worst": by_member.min(),
-        "ess": chains.effective_size(np.swapaxes(trace.inside, 0, 1)),
+        "ess_in": chains.effective_size(np.swapaxes(trace.inside, 0, 1)),
         "ess_out": chains.effective_size(np.swapaxes(trace.outside, 0, 1)),
         "num_lost": int(state.num_lost),
         "num_powers": len(state.powers) - 1,
