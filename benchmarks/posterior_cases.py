@@ -21,17 +21,23 @@ from langenode.simulators import ou
 
 DTYPE = np.float32
 NET_DATA = {3: 80}  # of the others: 200
+DECAY_OUTSIDE = (-2.0, -1.1, -0.2, 2.7, 3.6, 4.5)  # starts beyond those of the data
 
 
 class Reference(NamedTuple):
-    """Moments of the judged quantities, the log-evidence and its error; exact draws where there are some."""
+    """Moments of the judged quantities, the log-evidence and its error; exact draws where there are some.
+
+    `mean_out` and `std_out` are those of predictions at the probe inputs outside the data.
+    """
 
     mean: np.ndarray
     std: np.ndarray
-    log_evidence: float
-    log_evidence_error: float
+    log_evidence: float | None
+    log_evidence_error: float | None
     draws: np.ndarray | None
     made: dict[str, Any]
+    mean_out: np.ndarray | None = None
+    std_out: np.ndarray | None = None
 
 
 class Case(NamedTuple):
@@ -73,13 +79,14 @@ class Observed(eqx.Module):
     def _constant(self) -> float:
         return -self.outputs.size * (math.log(self.sigma) + 0.5 * math.log(2.0 * math.pi))
 
-    def density(self, dim: int) -> Density:
+    def density(self, dim: int, outside: Array | None = None) -> Density:
         return Density(
             log_likelihood=self.log_likelihood,
             residual=Forwards(self.residual),
             minibatch=None if self.inputs is None else self.minibatch,
             dim=dim,
             dtype=DTYPE,
+            probe=None if outside is None else Predictions(self.model, outside),
         )
 
 
@@ -232,7 +239,8 @@ def decay(name: str, seed: int) -> Case:
     outputs = truth + 0.05 * np.random.default_rng(seed).normal(size=truth.shape)
     starts = jnp.asarray(starts, DTYPE)
     observed = Observed(NeuralDecay(), starts, jnp.asarray(outputs.ravel(), DTYPE), 0.05)
-    density = Density(observed.log_likelihood, Forwards(observed.residual), None, dim=25, dtype=DTYPE)
+    probe = Predictions(NeuralDecay(), jnp.asarray(DECAY_OUTSIDE, DTYPE))
+    density = Density(observed.log_likelihood, Forwards(observed.residual), None, dim=25, dtype=DTYPE, probe=probe)
     return Case(name, density, Predictions(NeuralDecay(), starts), None)
 
 
@@ -268,7 +276,13 @@ def net(name: str, seed: int) -> Case:
     model = Net((3, width, width, 1))
     grid = jnp.asarray(np.random.default_rng(1000).uniform(-1.5, 1.5, (60, 3)), DTYPE)
     observed = Observed(model, jnp.asarray(inputs, DTYPE), jnp.asarray(outputs, DTYPE), 0.1)
-    return Case(name, observed.density(model.dim), Predictions(model, grid), None)
+    return Case(name, observed.density(model.dim, outside_inputs()), Predictions(model, grid), None)
+
+
+def outside_inputs(num: int = 60) -> Array:
+    """Inputs in [-3, 3]^3 with a coordinate beyond 1.7, where there are no data."""
+    inputs = np.random.default_rng(1001).uniform(-3.0, 3.0, (20 * num, 3))
+    return jnp.asarray(inputs[np.max(np.abs(inputs), axis=1) > 1.7][:num], DTYPE)
 
 
 class Hyperelastic(eqx.Module):

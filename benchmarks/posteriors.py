@@ -11,7 +11,15 @@ Options of a method follow a colon: `guided:horizon=2,num_steps=64`. In the tabl
 - std: the median ratio of their standard deviation to the reference's;
 - energy: `E|x - y| - E|x - x'|/2 - E|y - y'|/2` of the judged quantities, standardised, over the root of their number;
 - evidence: log-evidence less the reference's, in nats; ESS and ancestors: shares; k evals: thousand model runs;
-- cpu s: of all cores in the warm run, which other work on the machine changes less than its wall time.
+- rhat in, rhat out: median/largest split R-hat of predictions inside and outside the data; rhat LL: of the
+  log-likelihood; in, out: whether the two verdicts trust the draws;
+- cold cpu, cpu s: of all cores in the first and in the warm run, which other work on the machine changes less than
+  wall times.
+
+mean out and std out are the same at the probe inputs outside the data. A case without a reference is judged by the
+draws of the first seed that was run, so that two seeds are compared. `reference --by METHOD` makes one by a long run
+of a method, e.g. `--by ensemble_hmc:least_transitions=1280,most_transitions=1280,num_draws=20480`. `run --once` does
+not repeat the first seed to time it warm.
 """
 
 import argparse
@@ -31,7 +39,11 @@ from langenode.posteriors.density import Density, Sampled
 from langenode.samplers.guided import GuidedSettings, guided_langevin
 
 FOLDER = Path(__file__).parent / "references"
-COLUMNS = ("mean", "std", "energy", "evidence", "ESS", "ancestors", "trusted", "cold s", "warm s", "cpu s", "k evals")
+COLUMNS = (
+    *("mean", "std", "mean out", "std out", "energy", "evidence", "ESS", "ancestors", "trusted"),
+    *("rhat in", "rhat out", "rhat LL", "in", "out", "cold s", "cold cpu", "warm s", "cpu s", "k evals"),
+)
+SECONDS = ("cold s", "cold cpu", "warm s", "cpu s", "k evals")
 
 
 # --- references
@@ -64,6 +76,33 @@ def make_reference(case: Case, *, num: int, num_islands: int, num_moves: int, nu
     }
 
 
+def long_run(case: Case, method: str, seed: int) -> dict:
+    """A reference by one long run of a method."""
+    function, options = method_of(method)
+    begin = time.perf_counter()
+    sampled = function(case.density, key=jax.random.key(seed), **options)
+    mean, std, mean_out, std_out = _moments(case, sampled)
+    made = {"by": method, "seed": seed, "seconds": round(time.perf_counter() - begin), "reason": sampled.trust.reason}
+    outside = {} if mean_out is None else {"mean_out": _rounded(mean_out), "std_out": _rounded(std_out)}
+    return {"case": case.name, "mean": _rounded(mean), "std": _rounded(std), **outside, "made": made}
+
+
+def _moments(case: Case, sampled: Sampled) -> tuple[Any, ...]:
+    """Mean and standard deviation of what is judged, then those at the probe inputs; none where there are no probes."""
+    log_weights = np.asarray(sampled.log_weights, float)
+    shares = np.exp(log_weights - log_weights.max())
+    shares /= shares.sum()
+    found: list[Any] = []
+    for function in (case.judged, case.density.probe):
+        if function is None:
+            found += [None, None]
+            continue
+        values = np.asarray(jax.jit(jax.vmap(function))(sampled.draws), float)
+        mean = shares @ values
+        found += [mean, np.sqrt(shares @ (values - mean) ** 2)]
+    return tuple(found)
+
+
 def _pool(case: Case, found: list) -> dict:
     evidences = np.array([evidence for evidence, *_ in found])
     shares = np.exp(evidences - evidences.max())
@@ -91,19 +130,23 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
-def read_reference(case: Case) -> Reference:
-    """The exact one, or the long run's."""
+def read_reference(case: Case) -> Reference | None:
+    """The exact one, or the long run's; None where there is neither."""
     if case.exact is not None:
         return case.exact()
     path = FOLDER / f"{case.name}.json"
     if not path.exists():
-        raise FileNotFoundError(
-            f"{case.name} needs a long run as its truth; there is no {path}; make it with "
-            f"`python benchmarks/posteriors.py reference --case {case.name}`"
-        )
+        return None
     kept = json.loads(path.read_text())
-    error = kept["log_evidence_error"]
-    return Reference(np.array(kept["mean"]), np.array(kept["std"]), kept["log_evidence"], error, None, kept["made"])
+    outside = [np.array(kept[name]) if name in kept else None for name in ("mean_out", "std_out")]
+    evidence = kept.get("log_evidence"), kept.get("log_evidence_error")
+    return Reference(np.array(kept["mean"]), np.array(kept["std"]), *evidence, None, kept["made"], *outside)
+
+
+def of_draws(case: Case, sampled: Sampled, seed: int) -> Reference:
+    """The draws of one seed, for others to be compared with."""
+    mean, std, *outside = _moments(case, sampled)
+    return Reference(mean, std, None, None, None, {"by": f"seed {seed}"}, *outside)
 
 
 # --- methods
@@ -127,26 +170,47 @@ def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:
 # --- scores
 
 
-def score(case: Case, reference: Reference, sampled: Sampled) -> dict[str, Any]:
+def score(case: Case, reference: Reference | None, sampled: Sampled) -> dict[str, Any]:
     """How wrong the draws are, and what they say of themselves."""
-    values = np.asarray(jax.jit(jax.vmap(case.judged))(sampled.draws), float)
-    log_weights = np.asarray(sampled.log_weights, float)
-    shares = np.exp(log_weights - log_weights.max())
-    shares /= shares.sum()
-    mean = shares @ values
-    std = np.sqrt(shares @ (values - mean) ** 2)
     told = dict(sampled.diagnostics)
     found = {
-        "mean": float(np.sqrt(np.mean(((mean - reference.mean) / reference.std) ** 2))),
-        "std": float(np.median(std / reference.std)),
-        "energy": None if reference.draws is None else energy_distance(values, shares, reference),
-        "evidence": told["log_evidence"] - reference.log_evidence if told.get("log_evidence") is not None else None,
+        "evidence": None,
         "ESS": told.get("relative_ess"),
         "ancestors": told.get("ancestors"),
         "trusted": bool(sampled.trust.is_trusted),
+        "rhat in": _two(told.get("rhat_in")),
+        "rhat out": _two(told.get("rhat_out")),
+        "rhat LL": told.get("rhat_log_likelihood"),
+        "in": told.get("trusted_in"),
+        "out": told.get("trusted_out"),
         "k evals": told["num_evaluations"] / 1000 if told.get("num_evaluations") is not None else None,
+        "told": {name: value for name, value in told.items() if isinstance(value, int | float | dict | None)},
     }
-    return found | {"told": {name: value for name, value in told.items() if isinstance(value, int | float | None)}}
+    return found | ({} if reference is None else _errors(case, reference, sampled))
+
+
+def _two(spread: dict[str, float] | None) -> str | None:
+    return None if spread is None else f"{spread['median']:.3f}/{spread['max']:.3f}"
+
+
+def _errors(case: Case, reference: Reference, sampled: Sampled) -> dict[str, Any]:
+    mean, std, mean_out, std_out = _moments(case, sampled)
+    found: dict[str, Any] = dict(zip(("mean", "std"), _distance(mean, std, reference.mean, reference.std), strict=True))
+    if reference.mean_out is not None:
+        outside = _distance(mean_out, std_out, reference.mean_out, reference.std_out)
+        found |= dict(zip(("mean out", "std out"), outside, strict=True))
+    if reference.draws is not None:
+        values = np.asarray(jax.jit(jax.vmap(case.judged))(sampled.draws), float)
+        log_weights = np.asarray(sampled.log_weights, float)
+        shares = np.exp(log_weights - log_weights.max())
+        found["energy"] = energy_distance(values, shares / shares.sum(), reference)
+    if reference.log_evidence is not None and sampled.diagnostics.get("log_evidence") is not None:
+        found["evidence"] = sampled.diagnostics["log_evidence"] - reference.log_evidence
+    return found
+
+
+def _distance(mean: Any, std: Any, true_mean: Any, true_std: Any) -> tuple[float, float]:
+    return float(np.sqrt(np.mean(((mean - true_mean) / true_std) ** 2))), float(np.median(std / true_std))
 
 
 def energy_distance(values: np.ndarray, shares: np.ndarray, reference: Reference, num: int = 1000) -> float:
@@ -164,8 +228,8 @@ def energy_distance(values: np.ndarray, shares: np.ndarray, reference: Reference
     return mean_distance(x, y) / num**2 - 0.5 * sum(within)
 
 
-def run_one(case: Case, reference: Reference, method: str, seed: int, cold: bool) -> dict[str, Any]:
-    """One row; `cold` runs it twice, so that the second has nothing to compile."""
+def run_one(case: Case, reference: Reference | None, method: str, seed: int, repeats: bool, is_first: bool) -> Any:
+    """One row with its draws; where it `repeats`, the second run has nothing to compile."""
     function, options = method_of(method)
 
     def once() -> tuple[Sampled, float, float]:
@@ -175,12 +239,16 @@ def run_one(case: Case, reference: Reference, method: str, seed: int, cold: bool
         return sampled, time.perf_counter() - begin, time.process_time() - begin_work
 
     first = once()
-    sampled, warm, work = once() if cold else first
-    found = {"case": case.name, "method": method, "seed": seed} | score(case, reference, sampled)
-    return found | {"cold s": first[1] if cold else None, "warm s": warm, "cpu s": work}
+    again = once() if repeats else first
+    found = {"case": case.name, "method": method, "seed": seed} | score(case, reference, again[0])
+    if is_first:
+        found |= {"cold s": first[1], "cold cpu": first[2]}
+    if repeats or not is_first:
+        found |= {"warm s": again[1], "cpu s": again[2]}
+    return found, again[0]
 
 
-def run(cases: list[str], methods: list[str], seeds: list[int], out: Path | None) -> None:
+def run(cases: list[str], methods: list[str], seeds: list[int], out: Path | None, once: bool = False) -> None:
     """All of them, a row each as it is done."""
     rows = []
     print("| case | method | seed | " + " | ".join(COLUMNS) + " |", "|---" * (3 + len(COLUMNS)) + "|", sep="\n")
@@ -190,21 +258,24 @@ def run(cases: list[str], methods: list[str], seeds: list[int], out: Path | None
         for method in methods:
             for i, seed in enumerate(seeds):
                 try:
-                    rows.append(run_one(case, reference, method, seed, cold=i == 0))
+                    row, sampled = run_one(case, reference, method, seed, i == 0 and not once, i == 0)
                 except (ValueError, ImportError, AttributeError) as problem:
                     print(f"| {name} | {method} | {seed} | {problem} |", flush=True)
                     break
-                print(_row(rows[-1]), flush=True)
-    if out is not None:
-        out.write_text(json.dumps(rows, indent=1) + "\n")
+                rows.append(row)
+                print(_row(row), flush=True)
+                if reference is None:
+                    reference = of_draws(case, sampled, seed)
+                if out is not None:
+                    out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _row(found: dict[str, Any]) -> str:
     cells = [f"{found['case']}", found["method"], str(found["seed"])]
     for name in COLUMNS:
         value = found.get(name)
-        digits = 1 if name in ("cold s", "warm s", "cpu s", "k evals") else 3
-        is_plain = isinstance(value, bool) or value is None
+        digits = 1 if name in SECONDS else 3
+        is_plain = isinstance(value, bool | str) or value is None
         cells.append(("" if value is None else str(value)) if is_plain else f"{value:.{digits}f}")
     return f"| {' | '.join(cells)} |"
 
@@ -214,6 +285,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     reference = commands.add_parser("reference")
     reference.add_argument("--case", required=True)
+    reference.add_argument("--by")
     for option, default in (("num", 1024), ("islands", 4), ("moves", 10), ("last-moves", 40), ("seed", 100)):
         reference.add_argument(f"--{option}", type=int, default=default)
     running = commands.add_parser("run")
@@ -221,9 +293,12 @@ def main() -> None:
     running.add_argument("--methods", nargs="+", default=["guided"])
     running.add_argument("--seeds", type=int, nargs="+", default=[1])
     running.add_argument("--out", type=Path)
+    running.add_argument("--once", action="store_true")
     options = parser.parse_args()
     if options.command == "run":
-        return run(options.cases, options.methods, options.seeds, options.out)
+        return run(options.cases, options.methods, options.seeds, options.out, options.once)
+    if options.by:
+        return _keep(long_run(make_case(options.case), options.by, options.seed), ("made",))
     made = make_reference(
         make_case(options.case),
         num=options.num,
@@ -232,10 +307,13 @@ def main() -> None:
         num_last_moves=options.last_moves,
         seed=options.seed,
     )
-    print({name: made[name] for name in ("log_evidence", "log_evidence_error", "islands", "made")})
+    return _keep(made, ("log_evidence", "log_evidence_error", "islands", "made"))
+
+
+def _keep(made: dict, shown: tuple[str, ...]) -> None:
+    print({name: made[name] for name in shown})
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{options.case}.json").write_text(json.dumps(made) + "\n")
-    return None
+    (FOLDER / f"{made['case']}.json").write_text(json.dumps(made) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from langenode.fitting.solve import fit_of
 # Compilation is what these tests cost: few weights, few times, few steps.
 SMALL_OPTIONS = {"num": 16, "num_steps": 3, "eta": 1.0, "num_chains": 4, "num_warmup": 20, "num_islands": 2}
 SMALL_OPTIONS |= {"num_checks": 0, "num_iterations": 5, "num_members": 3, "layers": (4,)}
+SMALL_OPTIONS |= {"num_leapfrog": 4, "least_transitions": 0, "most_transitions": 16}
 SIZES = {
     "training": {"num_updates": 2, "num_samples": 8, "block": 1},
     "mle": {"num_adam": 5, "num_lbfgs": 2},

@@ -11,7 +11,7 @@ import pytest
 
 import langenode as ln
 from langenode.experiments import EXPERIMENTS
-from langenode.fitting import methods
+from langenode.fitting import methods, weights
 from langenode.fitting.choose import MOST_GUIDED, configure, num_stochastic
 from langenode.fitting.plan import plan_model
 from langenode.models import MLP, NeuralODE, OnConcatenation
@@ -26,7 +26,7 @@ CASES = [
     ("schlogl", {}, "bottleneck", "all"),
     ("schlogl", {"target": "tempered"}, "langevin", "all"),
     ("schlogl", {"target": "posterior"}, "langevin", "last_layer"),
-    ("schlogl", {"target": "posterior", "stochastic": "all"}, "smc", "all"),
+    ("schlogl", {"target": "posterior", "stochastic": "all"}, "ensemble-hmc", "all"),
     ("hyperelastic", {"target": "posterior"}, "guided", "all"),
     ("hyperelastic", {"target": "posterior", "stochastic": "last_layer"}, "langevin", "last_layer"),
     ("viscoelastic", {"target": "posterior"}, "guided", "structure"),
@@ -38,7 +38,7 @@ CASES = [
 def test_the_rule(experiment, asked, method, stochastic):
     config = configure(experiment, [asked])
     assert (config.method, config.stochastic) == (method, stochastic)
-    assert config.guided.fallback == ("smc" if method == "guided" else "none")
+    assert config.guided.fallback == ("ensemble-hmc" if method == "guided" else "none")
 
 
 def test_a_method_that_is_named_is_kept_and_not_replaced():
@@ -56,7 +56,7 @@ def test_the_rule_counts_stochastic_weights():
 
 def test_a_users_model_is_judged_by_its_own_size():
     data = ln.Dataset.from_arrays(np.linspace(0, 1, 5), np.ones((4, 5, 1)), initial=np.ones((4, 1)))
-    for layers, method in (((), "guided"), ((8, 8), "smc")):
+    for layers, method in (((), "guided"), ((8, 8), "ensemble-hmc")):
         model = NeuralODE(OnConcatenation(MLP((1, *layers, 1), key=jax.random.key(0))), num_hidden=1)
         _, config = plan_model(model, data, {"target": "posterior", "stochastic": "all"}, None)
         assert config.method == method
@@ -84,3 +84,27 @@ def test_draws_that_are_not_trusted_are_replaced(monkeypatch):
     assert (record["method"], record["replaced"]) == ("smc", "guided") and record["is_trusted"]
     said = [str(warning.message) for warning in told]
     assert len(said) == 1 and "one ancestor survives" in said[0] and "smc" in said[0]
+
+
+def relaxing(num, seed):
+    rng = np.random.default_rng(seed)
+    times, starts = np.linspace(0.0, 1.0, 6), rng.uniform(-1.0, 1.0, num)
+    outputs = starts[:, None] * np.exp(-2.0 * times) + 0.02 * rng.normal(size=(num, 6))
+    return ln.Dataset.from_arrays(times, outputs[..., None], condition=np.arange(num))
+
+
+@pytest.mark.filterwarnings("ignore:.*not to be trusted")  # so few draws and steps
+def test_stochastic_weights_are_chosen_by_their_score_on_validation_data(monkeypatch):
+    scores = iter((1.0, 0.5, 1.0, 0.995))
+    monkeypatch.setattr(weights, "held_out_crps", lambda *arguments: next(scores))
+    small = {"mle": {"num_adam": 20, "num_lbfgs": 5}, "training": {"num_updates": 4, "block": 2, "num_samples": 8}}
+    small |= {"model": {"layers": (4,), "kind": "state"}, "predict": {"num_samples": 16, "num_weights": 16}}
+    sizes = {"num_members": 3, "num_leapfrog": 4, "num_warmup": 2, "most_transitions": 16}
+    options = {**small, "choose_weights": True, "ensemble-hmc": sizes}
+    train, valid = relaxing(8, 0), relaxing(4, 1)
+    found = [ln.fit(train, validation=valid, target="posterior", seed=2, options=options) for _ in range(2)]
+    assert [(fit.config.stochastic, fit.config.method) for fit in found] == [
+        ("all", "ensemble-hmc"),
+        ("last_layer", "langevin"),
+    ]
+    assert found[0].problem.partition.dim > found[1].problem.partition.dim

@@ -170,11 +170,11 @@ def test_verbose_says_the_configuration_and_shows_tracebacks(whole):
 # A shell's background job has SIGINT ignored, and so have its children: this one must hear it.
 HELD = """
 import signal, sys
-from langenode.fitting import progress, solve
+from langenode.fitting import checkpoints, progress
 from langenode.cli import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-solve.CHECKPOINT_SECONDS = 0.0
+checkpoints.SECONDS = 0.0
 update = progress.Reporter.update
 
 def held(self, state):

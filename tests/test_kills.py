@@ -25,9 +25,9 @@ from langenode import cli
 refuse = cli._refuse_unwritable
 
 def prepared(words):
-    from langenode.fitting import solve
+    from langenode.fitting import checkpoints
 
-    solve.CHECKPOINT_SECONDS = 0.0
+    checkpoints.SECONDS = 0.0
     refuse(words)
 
 cli._refuse_unwritable = prepared

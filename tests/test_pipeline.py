@@ -130,7 +130,7 @@ def test_a_finished_run_is_left_alone_and_a_different_one_refused(population_run
 def test_an_interrupted_fit_goes_on_and_ends_bit_for_bit_the_same(population_run, tmp_path, monkeypatch):
     path = population_run[0]
     config = configure("ou", [SMALL, {"seed": 3}])
-    monkeypatch.setattr("langenode.fitting.solve.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("langenode.fitting.checkpoints.SECONDS", 0.0)
     run = open_run(tmp_path / "cut", config, Reporter(quiet=True), force=False)
     run.simulate()
 

@@ -28,7 +28,7 @@ from langenode.data import (
     starts_agree,
     with_observed_start,
 )
-from langenode.experiments import choices, unit_choices
+from langenode.experiments import beyond, choices, unit_choices
 from langenode.experiments import figures as shared
 from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
 from langenode.experiments.choices import Choice, Plan
@@ -112,6 +112,8 @@ class OwnConfig(Config):
     experiment: str = NAME
     data: OwnData = OwnData()
     model: OwnModel = OwnModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+    choose_weights: bool = False
+    """all weights vary, drawn by ensemble-hmc, where last layers predict validation data worse; not with folds"""
 
 
 def columns_of(config: OwnConfig) -> Columns:
@@ -353,13 +355,15 @@ def metrics(results: Results) -> dict[str, Any]:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Draw bands on held-out trajectories, predicted against observed values, calibration, skill, and the training."""
+    """Draw bands on held-out trajectories and beyond the data, scatter, calibration, skill, chains, and training."""
     is_hierarchical = results.config.target == "hierarchical"
     return {
         "bands": held_out_bands(results) if is_hierarchical else shared.bands(results),
         "parity": shared.parity(results, results.metrics["rmse_over_std"]),
         "calibration": shared.calibration(results),
         **shared.beside_plain(results),
+        **({} if is_hierarchical else beyond.bands(results)),
+        **beyond.agreement(results),
         **(unit_figures(results) if is_hierarchical else {}),
     } | shared.training(results)
 

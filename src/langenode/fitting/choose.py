@@ -71,8 +71,8 @@ def choose_method(
     """The method asked for; else the experiment's own for a population, and for a posterior the one to be trusted.
 
     - last layers: `langevin`; their posterior is nearly Gaussian, which a trained control handles.
-    - up to `MOST_GUIDED` weights: `guided`, replaced by `smc` where its own diagnostics distrust it.
-    - more: the last layers only; or, where the user asks for others, `smc`, which reports when its islands disagree.
+    - up to `MOST_GUIDED` weights: `guided`, replaced by `ensemble-hmc` where its own diagnostics distrust it.
+    - more: `ensemble-hmc` where the user asks for the weights, else the last layers only.
 
     `layer` are choices that data suggest, below what the user asked; `where` chooses weights by a function.
     """
@@ -100,11 +100,11 @@ def _for_posterior(
         )
     num = num_stochastic(experiment, config, where)
     if num <= MOST_GUIDED:
-        layer = {"method": "guided", "guided": {"fallback": "smc"}}
+        layer = {"method": "guided", "guided": {"fallback": "ensemble-hmc"}}
         return Chosen(layer, f"{num} stochastic weights: few enough for guided paths, whose control is computed")
     more = f"{num} stochastic weights, more than the {MOST_GUIDED} that guided paths are trusted with"
     if "stochastic" in asked or where is not None:
-        return Chosen({"method": "smc"}, more)
+        return Chosen({"method": "ensemble-hmc"}, f"{more}: chains with long trajectories, annealed from the prior")
     return Chosen(
         {"method": "langevin", "stochastic": "last_layer"},
         f"all would be {more}: so only last layers vary",

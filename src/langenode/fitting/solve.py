@@ -6,22 +6,18 @@ Nothing here knows a run folder. Where training stands is stored in a checkpoint
 with the same path resumes there, bit for bit.
 """
 
-import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import OnStep, PRNGKeyArray
-from langenode.config import Config, to_toml
+from langenode._types import PRNGKeyArray
 from langenode.data import Columns, Dataset
 from langenode.experiments.base import Experiment
-from langenode.fitting import build, fit_file, methods, points
+from langenode.fitting import build, checkpoints, drawing, fit_file, points
 from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
@@ -29,20 +25,16 @@ from langenode.fitting.priors import penalty_diagnostics, prior_diagnostics
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.fitting.units.solving import solve_units
 from langenode.inference.calibration import Calibration
-from langenode.inference.density import whiten
 from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
 from langenode.inference.partition import Where
-from langenode.inference.problem import Problem, linearised
+from langenode.inference.problem import Problem
 from langenode.inference.training import FitResult, TrainState, initial_state, train
-from langenode.posteriors import Empirical
 from langenode.scores import metrics
 from langenode.storage import container
 from langenode.storage.folder import write_bytes
 from langenode.storage.tables import history_columns
 
-# Seconds between two checkpoints.
-CHECKPOINT_SECONDS = 20.0
 OnBlock = Callable[[TrainState, Any, Problem], None]
 
 
@@ -62,8 +54,13 @@ class Solved(NamedTuple):
 
 
 def find_point(experiment: Experiment, config: Any, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
-    """The model at its maximum likelihood, the best of its candidates."""
-    return points.choose_model(experiment, config, data, reporter=reporter)
+    """The model at its maximum likelihood, the best of its candidates; and which weights vary, where that is asked."""
+    point = points.choose_model(experiment, config, data, reporter=reporter)
+    if getattr(config, "choose_weights", False) and data.validation is not None:
+        from langenode.fitting.weights import choose_weights  # which solves
+
+        return choose_weights(point, data, reporter)
+    return point
 
 
 def solve(
@@ -90,7 +87,7 @@ def solve(
     if not is_companion:
         build.warn_of_scales(config, problem.target, data.train)
     if config.is_drawn:
-        found = _draw(config, problem, data, reporter)
+        found = _draw(config, problem, data, reporter, checkpoint)
     else:
         found = _train(config, problem, data, reporter, checkpoint, on_block)
     found = found._replace(noise_factor=np.ones(data.train.num_outputs))
@@ -183,10 +180,10 @@ def _train(
 ) -> Solved:
     settings = build.train_settings(config)
     train_objective, validation_objective = build.training_objectives(config, problem, data)
-    identity = _identity(config, data)
+    identity = checkpoints.identity(config, data)
     state = None
     if checkpoint is not None and checkpoint.exists():
-        state = _resume(checkpoint, identity, initial_state(problem, settings))
+        state = checkpoints.resume_training(checkpoint, identity, initial_state(problem, settings))
         reporter.say(f"resuming at update {int(state.step)}")
     first = 0 if state is None else int(state.step)
     with reporter.training(f"{config.method}, {config.target}", first=first):
@@ -203,31 +200,6 @@ def _train(
     return _trained(result, settings.num_updates, settings.block)
 
 
-def _identity(config: Any, data: Prepared) -> str:
-    """Marks a checkpoint as that of one fit: its configuration and its data."""
-    digest = hashlib.sha256(to_toml(config).encode())
-    for part in (data.train, data.validation):
-        if part is not None:
-            for array in (part.times, part.inputs, part.outputs, part.mask):
-                digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _resume(checkpoint: Path, identity: str, like: TrainState) -> TrainState:
-    if container.read_header(checkpoint).get("of") != identity:
-        raise container.FitFileError(
-            f"a checkpoint must be of the same fit; {checkpoint} has another configuration or other data; delete it, "
-            "or name another file"
-        )
-    # The history has no numbers yet beyond the last update.
-    state = container.read_tree(checkpoint, like, is_finite=False)
-    if not 0 <= int(state.step) <= len(like.history):
-        raise container.FitFileError(
-            f"a checkpoint must be of an update that was asked for; {checkpoint} is of {int(state.step)}; delete it"
-        )
-    return state
-
-
 class _Between:
     """Between two blocks of updates: show progress, let the caller look, store a checkpoint now and then."""
 
@@ -239,7 +211,7 @@ class _Between:
         self.reporter.update(progress)
         if self.on_block is not None:
             self.on_block(state, progress, problem)
-        if self.checkpoint is not None and time.monotonic() - self.last_save > CHECKPOINT_SECONDS:
+        if self.checkpoint is not None and time.monotonic() - self.last_save > checkpoints.SECONDS:
             write_bytes(self.checkpoint, container.to_bytes({"step": progress.step, "of": self.identity}, state))
             self.last_save = time.monotonic()
 
@@ -285,67 +257,14 @@ def importance_diagnostics(problem: Problem, train: Dataset, num_samples: int, *
 # Drawing
 
 
-def _draw(config: Any, problem: Problem, data: Prepared, reporter: Reporter) -> Solved:
+def _draw(config: Any, problem: Problem, data: Prepared, reporter: Reporter, checkpoint: Path | None) -> Solved:
     begin = time.perf_counter()
     reporter.say(f"{config.method}, {config.target}: drawing {problem.partition.dim} weights")
+    stored = None if checkpoint is None else checkpoints.DrawCheckpoint(checkpoint, checkpoints.identity(config, data))
+    key = Streams.of(config.seed).training
     with reporter.task(config.method) as task:
-        found, record = draw(config, problem, data.train, key=Streams.of(config.seed).training, on_step=task.at)
-    for line in draw_warnings(record):
+        found, record = drawing.draw(config, problem, data.train, key=key, on_step=task.at, checkpoint=stored)
+    for line in drawing.draw_warnings(record):
         warnings.warn(line, stacklevel=4)
     nothing = history_columns(np.zeros((0, 3)), np.zeros(0), 1)
     return Solved(found, np.ones(1), {}, record, nothing, time.perf_counter() - begin)
-
-
-def draw(
-    config: Config, problem: Problem, train: Dataset, *, key: PRNGKeyArray, on_step: OnStep | None = None
-) -> tuple[Problem, dict[str, Any]]:
-    """The problem with draws by the configured method, or by its fallback where those are not to be trusted."""
-    dtype = jnp.dtype(config.precision)
-    method = methods.find_drawn(config.method)
-    density = whiten(problem, train, dtype, batch=method.minibatch(config.options))
-    sampled = method.draw(density, config.options, key=key, budget=config.budget, **_watched(method, on_step))
-    record: dict[str, Any] = {}
-    fallback = method.fallback(config.options)
-    if not sampled.trust.is_trusted and fallback is not None:
-        record = {"replaced": method.name, "why_replaced": sampled.trust.reason}
-        method = methods.find_drawn(fallback)
-        options = getattr(config, fallback)
-        # A stream of its own, which only trained distributions use otherwise.
-        key = Streams.of(config.seed).sampler
-        if on_step is not None:
-            on_step(0, None, fallback)
-        sampled = method.draw(density, options, key=key, budget=config.budget, **_watched(method, on_step))
-    weights = problem.prior.to_weights(sampled.draws)
-    if not np.all(np.isfinite(np.asarray(weights))):
-        raise FitError(
-            f"draws of the weights must be finite; some of method {method.name} are not; scale the data, add solver "
-            "substeps, or use a narrower prior.scale"
-        )
-    posterior = Empirical(weights.astype(dtype), sampled.log_weights.astype(dtype))
-    found = eqx.tree_at(lambda p: p.posterior, problem, posterior)
-    if method.predicts_linearised(getattr(config, method.name)):
-        assert sampled.centre is not None
-        found = linearised(found, problem.prior.to_weights(sampled.centre))
-    record |= {"method": method.name, "num_draws": len(weights), **sampled.diagnostics}
-    record |= sampled.trust._asdict()
-    return found, record | {"reference_rank": method.reference_rank}
-
-
-def _watched(method: methods.Drawn, on_step: OnStep | None) -> dict[str, Any]:
-    """The argument by which a method that has steps shows them."""
-    return {} if on_step is None or not method.has_steps else {"on_step": on_step}
-
-
-def draw_warnings(record: Mapping[str, Any]) -> list[str]:
-    """What a user must know about draws, from their record."""
-    said = []
-    if "replaced" in record:
-        said.append(
-            f"draws must be trusted to be used; those of {record['replaced']} were not ({record['why_replaced']}); "
-            f"those of {record['method']} took their place"
-        )
-    if not record["is_trusted"]:
-        said.append(f"the draws of {record['method']} are not to be trusted: {record['reason']}")
-    if record.get("stopped"):
-        said.append(f"{record['method']} was stopped by its budget before all {record['num_draws']} draws were made")
-    return said

@@ -5,7 +5,7 @@ replicates cost as much as one.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from langenode.inference.noise import Levels, noise_scale
 from langenode.inference.partition import Partition
 from langenode.inference.point_fit import distinct_cases
 from langenode.inference.priors import GaussianPrior
+from langenode.inference.probes import Probe, outside
 from langenode.inference.problem import Problem
 from langenode.inference.targets import Hierarchical, Population
 from langenode.models import Forwards
@@ -207,7 +208,32 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
     num = len(term.cases.times)
     size = max(1, num // 4) if batch is None else min(batch, num)
     minibatch = _Minibatches(term, size) if num >= FEWEST_FOR_MINIBATCH and size < num else None
-    return Density(term.log_likelihood, Forwards(term.residual), minibatch, problem.partition.dim, jnp.dtype(dtype))
+    probe = Probe(model, outside(term.cases))
+    dim, dtype = problem.partition.dim, jnp.dtype(dtype)
+    return Density(term.log_likelihood, Forwards(term.residual), minibatch, dim, dtype, probe)
+
+
+class Place(NamedTuple):
+    """Where predictions are, in scaled units: times, and first numbers of the starts (NaN where there are none)."""
+
+    times: np.ndarray
+    starts: np.ndarray
+
+
+def places(density: Density) -> tuple[Place, Place]:
+    """Where the residuals of outputs and the probe's predictions are, for a density made by `whiten`."""
+    term: Any = getattr(density.residual, "function").__self__  # noqa: B009
+    probe: Any = density.probe
+    seen = np.asarray(term.seen) if hasattr(term, "seen") else slice(None)
+    num_outputs = term.cases.outputs.shape[-1]
+    return _place(term.cases, num_outputs, seen), _place(probe.cases, num_outputs, slice(None))
+
+
+def _place(cases: Batch, num_outputs: int, seen: Any) -> Place:
+    times = np.asarray(cases.times, float)
+    starts = np.full(len(times), np.nan) if cases.initial is None else np.asarray(cases.initial, float)[:, 0]
+    shape = (*times.shape, num_outputs)
+    return Place(*(np.broadcast_to(part, shape).ravel()[seen] for part in (times[..., None], starts[:, None, None])))
 
 
 def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any) -> DataTerm:

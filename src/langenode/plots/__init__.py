@@ -4,6 +4,7 @@ Belongs here: what a figure looks like. Does not belong here: computing a metric
 only.
 """
 
+from langenode.plots.chains import bands_beyond, r_hat_over_time
 from langenode.plots.general import (
     AnalyticLaw,
     BandPanel,
@@ -55,6 +56,7 @@ __all__ = [
     "SpreadPanel",
     "SpreadPath",
     "accuracy_against_time",
+    "bands_beyond",
     "beside_plain",
     "calibration",
     "density_panels",
@@ -73,6 +75,7 @@ __all__ = [
     "parity",
     "prediction_bands",
     "predictive_check",
+    "r_hat_over_time",
     "sphere_cubes",
     "spread_parity",
     "spread_paths",

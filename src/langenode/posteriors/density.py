@@ -19,8 +19,10 @@ class Density(eqx.Module):
 
     `residual` are standardised residuals whose half squares are the (tempered) negative log-likelihood up to a
     constant, exactly or nearly: they steer, the log-likelihood decides. None where there are no data. `minibatch(z,
-    key)` is an unbiased estimate of the log-likelihood from some of the data. Callables are pytrees (bound methods of
-    Equinox modules), so that the data they hold are arguments of compiled programs, not constants in them.
+    key)` is an unbiased estimate of the log-likelihood from some of the data. `probe(z)` are predictions outside the
+    data, at inputs or starts beyond their range: where chains agree in them, bands can be believed there. Callables
+    are pytrees (bound methods of Equinox modules), so that the data they hold are arguments of compiled programs, not
+    constants in them.
     """
 
     log_likelihood: Callable[[Array], Array]
@@ -28,6 +30,7 @@ class Density(eqx.Module):
     minibatch: Callable[[Array, PRNGKeyArray], Array] | None
     dim: int = eqx.field(static=True)
     dtype: Any = eqx.field(static=True)
+    probe: Callable[[Array], Array] | None = None
 
     def log_prior(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """log N(z; 0, I)."""
@@ -45,7 +48,7 @@ class Sampled(NamedTuple):
     `diagnostics` hold plain numbers under common names, where a method has them: `log_evidence`, `log_evidence_se`,
     `relative_ess`, `ancestors`, `k_hat`, `r_hat`, `ess`, `divergences`, `acceptance`, and `num_evaluations`: how often
     the model was run on all data, a gradient counting as one and a Jacobian as its rows or columns. `centre` is the
-    mode of an approximation about it.
+    mode of an approximation about it. `r_hats` are those of single predictions inside and outside the data.
     """
 
     draws: Float[Array, "sample dim"]
@@ -53,3 +56,4 @@ class Sampled(NamedTuple):
     diagnostics: Mapping[str, Any]
     trust: Trust
     centre: Float[Array, " dim"] | None = None
+    r_hats: tuple[Any, Any] | None = None

@@ -262,6 +262,8 @@ class Run:
         self._record(mle=time.perf_counter() - begin)
         header = {"model": point.config.model.model_dump(mode="json"), "chosen": point.name, "tried": point.tried}
         header["noise"] = point.config.noise.model_dump(mode="json")
+        if getattr(self.config, "choose_weights", False):
+            header |= {"method": point.config.method, "stochastic": point.config.stochastic}
         write_bytes(self.folder.mle, container.to_bytes(header, point.model))
         return point
 
@@ -298,8 +300,14 @@ class Run:
     def _choices(self, fit: Fit) -> list[dict[str, str]]:
         """What was chosen for the user: from the data, and the model among its candidates."""
         made, point = list(self._provenance.get("choices", [])), self.point()
-        if len(point.tried) > 1:
-            errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in point.tried)
+        weights = [one for one in point.tried if one["name"].startswith("weights: ")]
+        models = [one for one in point.tried if one not in weights]
+        if weights:
+            scores = ", ".join(f"{one['name'].removeprefix('weights: ')} {one['error']:.4g}" for one in weights)
+            why = f"CRPS on validation data, in units of the spread: {scores}"
+            made.append({"what": "stochastic weights", "chosen": point.config.stochastic, "why": why})
+        if len(models) > 1:
+            errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in models)
             on = "held-out trajectories" if "cross_validation" in fit.diagnostics else "validation data"
             why = f"the plainest with a good error on {on}, in units of the spread: {errors}"
             if self.config.target == "hierarchical":

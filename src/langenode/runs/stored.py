@@ -1,6 +1,6 @@
 """What stages read of a run's files: each is compared with the configuration and the data before it is used."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pydantic
 from langenode.config import ConfigError, to_toml
 from langenode.data import Dataset, load_data
 from langenode.experiments.base import Experiment, Splits
-from langenode.fitting import build, facade, headers
+from langenode.fitting import build, facade, headers, weights
 from langenode.fitting.cross import FoldPoints
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
@@ -58,7 +58,7 @@ def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
     try:
         model = type(config.model).model_validate(header["model"])
         noise = type(config.noise).model_validate(header.get("noise", config.noise.model_dump()))
-        settled = config.model_copy(update={"model": model, "noise": noise})
+        settled = config.model_copy(update={"model": model, "noise": noise, **_chosen_weights(header, config)})
         structure = build.structure(experiment, settled)
     except pydantic.ValidationError as error:
         raise FitFileError(f"a fit file must make sense; {path}: {what_is_wrong(error)}; fit again") from None
@@ -69,6 +69,16 @@ def read_point(path: Path, experiment: Experiment, config: Any) -> PointChoice:
     except FitFileError as error:
         raise FitFileError(f"{error}; or config.toml beside it has been changed") from None
     return PointChoice(header["chosen"], settled, model, header["tried"])
+
+
+def _chosen_weights(header: Mapping[str, Any], config: Any) -> dict[str, str]:
+    """The method and the weights that were chosen by held-out score, where that was asked for."""
+    if not getattr(config, "choose_weights", False):
+        return {}
+    chosen = {name: header.get(name) for name in ("method", "stochastic")}
+    if chosen not in weights.CANDIDATES.values():
+        raise ConfigError(f"weights chosen by score must be last_layer or all; got {chosen}; fit again")
+    return chosen  # pyright: ignore[reportReturnType]
 
 
 def read_fold_points(path: Path, experiment: Experiment, config: Any) -> FoldPoints:

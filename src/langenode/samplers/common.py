@@ -11,6 +11,7 @@ import numpy as np
 
 from langenode._types import Array, Float
 from langenode.posteriors import Density, Sampled, Trust
+from langenode.scores import chains
 
 # Log-likelihood of a model that gives no number; finite, so that its power zero is one.
 LOWEST_LOG_LIKELIHOOD = -1e30
@@ -67,23 +68,24 @@ def bounded_gradient(gradient: Float[Array, " dim"], u: Float[Array, " dim"]) ->
     return gradient * jnp.minimum(1.0, limit / jnp.maximum(length, 1e-30)), (length > limit) | ~is_finite
 
 
-def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[str, float]:
+def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[str, Any]:
     """The largest R-hat (rank-normalised, split) of a weight, and of a prediction where there are residuals; bulk ESS.
 
     Networks have equal modes, since hidden units can be exchanged: chains that never leave theirs disagree in the
-    weights and may agree in all predictions.
+    weights and may agree in all predictions. With residuals the numbers of both verdicts (`scores.chains`) follow.
     """
     if points.shape[1] < 4:  # halves of two are the least that have a variance
         return {}
     r_hat, ess = _read_chains(points)
-    found = {"r_hat": r_hat, "ess": ess}
-    if density.residual is not None:
-        predictions = _predictions(density, points)
-        # A known start depends on no weight: it has neither spread nor R-hat.
-        varies = np.ptp(np.asarray(predictions), axis=(0, 1)) > 0.0
-        if varies.any():
-            found["r_hat_predictions"] = _read_chains(predictions[:, :, varies])[0]
-    return found
+    found: dict[str, Any] = {"r_hat": r_hat, "ess": ess}
+    if density.residual is None:
+        return found
+    seen = _in_function_space(density, points)
+    # A known start depends on no weight: it has neither spread nor R-hat.
+    varies = np.ptp(seen[0], axis=(0, 1)) > 0.0
+    if varies.any():
+        found["r_hat_predictions"] = _read_chains(jnp.asarray(seen[0][:, :, varies]))[0]
+    return found | chains.agreement(*seen).record()
 
 
 def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, float]:
@@ -93,10 +95,27 @@ def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, floa
     return float(np.max(np.where(np.isnan(r_hat), np.inf, r_hat))), float(np.min(np.where(np.isnan(ess), 0.0, ess)))
 
 
+def _in_function_space(density: Density, points: Float[Array, "chain draw dim"]) -> tuple[np.ndarray, ...]:
+    """Predictions inside and outside the data, log-likelihoods and |z|^2, `(chain, draw, ...)`."""
+    norms = np.sum(np.asarray(points) ** 2, axis=2)
+    inside, values = (np.asarray(_at_draws(density, kind, points)) for kind in ("residual", "log_likelihood"))
+    nothing = np.zeros((*points.shape[:2], 0))
+    outside = nothing if density.probe is None else np.asarray(_at_draws(density, "probe", points))
+    return inside, outside, values[..., 0], norms
+
+
 @eqx.filter_jit
-def _predictions(density: Density, points: Array) -> Array:
-    flat = jax.lax.map(density.residual, points.reshape(-1, density.dim), batch_size=256)
-    return flat[:, :: -(-flat.shape[1] // MOST_PREDICTIONS)].reshape(*points.shape[:2], -1)
+def _at_draws(density: Density, kind: str, points: Array) -> Array:
+    """At most `MOST_PREDICTIONS` numbers of one of the density's functions at every draw."""
+    function = getattr(density, kind)
+    flat = points.reshape(-1, density.dim).astype(density.dtype)
+    values = jax.lax.map(lambda z: jnp.ravel(function(z)), flat, batch_size=256)
+    return values[:, :: -(-values.shape[1] // MOST_PREDICTIONS)].reshape(*points.shape[:2], -1)
+
+
+def judged_r_hat(found: Mapping[str, Any]) -> float:
+    """The R-hat that decides: that of the predictions where it is known, since weights may be exchanged."""
+    return found.get("r_hat_predictions", found.get("r_hat", math.inf))
 
 
 def describe_r_hat(found: Mapping[str, Any]) -> str:
@@ -117,21 +136,32 @@ def finish(
     log_weights: Float[Array, " sample"] | None,
     diagnostics: Mapping[str, Any],
     trust: Trust,
+    *,
+    values: Float[np.ndarray, " sample"] | None = None,
 ) -> Sampled:
-    """The result without draws that are not finite; numbers that are not are left out of the diagnostics."""
+    """The result without draws that are not finite; numbers that are not are left out of the diagnostics.
+
+    `values` are the draws' log posteriors (up to a constant) where they are known.
+    """
     draws = jnp.asarray(draws, density.dtype)
     log_weights = jnp.zeros(len(draws), density.dtype) if log_weights is None else log_weights
-    values = evaluate(density, draws)
-    is_fine = np.all(np.isfinite(np.asarray(draws)), axis=1) & np.isfinite(np.asarray(values))
+    values = np.asarray(evaluate(density, draws)) if values is None else values
+    is_fine = np.all(np.isfinite(np.asarray(draws)), axis=1) & np.isfinite(values)
     if not np.any(is_fine & np.isfinite(np.asarray(log_weights))):
         raise ValueError(
             f"method {method} must find draws with a finite posterior; it found none of {len(draws)}; check that the "
             "model gives numbers under the prior, or use more draws"
         )
     num_dropped = int(np.sum(~is_fine))
-    found = {name: _plain(value) for name, value in {**diagnostics, "dropped": num_dropped}.items()}
-    found = {name: value for name, value in found.items() if math.isfinite(value)}
+    found = _finite({**diagnostics, "dropped": num_dropped})
     return Sampled(draws[is_fine], jnp.asarray(log_weights, density.dtype)[is_fine], found, trust)
+
+
+def _finite(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain numbers, those in groups too, without any that is not finite."""
+    groups = {name: _finite(value) for name, value in numbers.items() if isinstance(value, Mapping)}
+    plain = {name: _plain(value) for name, value in numbers.items() if name not in groups}
+    return {name: value for name, value in plain.items() if math.isfinite(value)} | groups
 
 
 def _plain(value: Any) -> bool | int | float:

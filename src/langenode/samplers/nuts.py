@@ -22,6 +22,7 @@ from langenode.samplers.common import (
     describe_r_hat,
     evaluate,
     finish,
+    judged_r_hat,
     library,
     log_density_of,
     settle,
@@ -235,10 +236,8 @@ def _diagnose(density: Density, trace: _Trace) -> dict[str, Any]:
 def _judge(found: dict[str, Any], num: int) -> Trust:
     figures = f"{describe_r_hat(found)}, {found['divergences']} divergences in {num} transitions"
     figures += ", stopped by the budget" if found["stopped"] else ""
-    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
-        # Hidden units can be exchanged: chains may differ in the weights and agree in all that they predict.
-        only = " in the weights only" if found.get("r_hat_predictions", np.inf) <= LARGEST_R_HAT else ""
-        return Trust(False, f"chains disagree{only}: {figures}; use a longer warm-up or more draws, or smc")
+    if not judged_r_hat(found) <= LARGEST_R_HAT:
+        return Trust(False, f"chains disagree: {figures}; use a longer warm-up or more draws, or ensemble-hmc")
     if found["divergences"] > MOST_DIVERGENCES * num:
         return Trust(False, f"many transitions diverge: {figures}; raise target_acceptance")
     return Trust(True, figures)

@@ -15,7 +15,15 @@ import numpy as np
 
 from langenode._types import Array, Float, OnStep, PRNGKeyArray
 from langenode.posteriors import Density, Sampled, Trust
-from langenode.samplers.common import agreement, at_least, bounded_gradient, describe_r_hat, finish, library
+from langenode.samplers.common import (
+    agreement,
+    at_least,
+    bounded_gradient,
+    describe_r_hat,
+    finish,
+    judged_r_hat,
+    library,
+)
 from langenode.samplers.laplace import LaplaceFit, laplace_fit, start_about
 
 LARGEST_R_HAT = 1.1
@@ -124,6 +132,6 @@ def _judge(found: dict[str, Any]) -> Trust:
     figures = f"{describe_r_hat(found)}, {100 * found['bounded']:.1f} % of the gradients bounded"
     if found["bounded"] > MOST_BOUNDED:
         return Trust(False, f"many gradients had to be bounded: {figures}; use a smaller step")
-    if not found.get("r_hat", np.inf) <= LARGEST_R_HAT:
+    if not judged_r_hat(found) <= LARGEST_R_HAT:
         return Trust(False, f"chains disagree: {figures}; use more draws or a larger step")
     return Trust(True, f"{figures}; the bias of the step size is not checked")

@@ -20,6 +20,7 @@ from langenode.samplers.common import (
     at_least,
     describe_r_hat,
     finish,
+    judged_r_hat,
     library,
     settle,
 )
@@ -173,7 +174,7 @@ def _judge(found: dict[str, Any], is_done: bool) -> Trust:
     )
     if not is_done:
         return Trust(False, f"the posterior was not reached in {MOST_TEMPERATURES} powers: {figures}; use more moves")
-    if not found["evidence_spread"] <= LARGEST_EVIDENCE_SPREAD or not found["r_hat"] <= LARGEST_R_HAT:
+    if not found["evidence_spread"] <= LARGEST_EVIDENCE_SPREAD or not judged_r_hat(found) <= LARGEST_R_HAT:
         return Trust(False, f"islands disagree: {figures}; use more draws or moves")
     if found["acceptance"] < LOWEST_ACCEPTANCE:
         return Trust(False, f"few moves are accepted: {figures}; use more leapfrog steps")

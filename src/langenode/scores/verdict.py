@@ -7,6 +7,7 @@ model would exceed them by chance, so that a reader can disagree.
 from collections.abc import Mapping
 from typing import Any
 
+from langenode.scores import chains
 from langenode.scores.diagnostics import is_k_hat_telling
 from langenode.scores.unit_checks import Check, listed, unit_checks
 
@@ -175,7 +176,7 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
     """Check how well the sampler matches its target: a poor match makes the bands approximate, not useless."""
     found = metrics.get("posterior") or {}
     if "is_trusted" in found:
-        return [_draws(found)]
+        return [_draws(found), *_function_space(found)]
     ess, k_hat = found.get("relative_ess"), found.get("k_hat")
     if ess is None:
         return []
@@ -219,6 +220,33 @@ def _draws(found: Mapping[str, Any]) -> Check:
     if "replaced" in found:
         says += f" They replace those of {found['replaced']}, which failed their diagnostics."
     return Check(f"draws of {method}", found["reason"], "trusted by the method's own diagnostics", passed, says.strip())
+
+
+def _function_space(found: Mapping[str, Any]) -> list[Check]:
+    """Check chains by what they predict, inside the data and outside; outside they never fail the fit."""
+    if "trusted_in" not in found:
+        return []
+    wanted = f"at most {chains.LARGEST_INSIDE:g} (median {chains.LARGEST_MEDIAN_INSIDE:g}), and "
+    wanted += f"{chains.LARGEST_LOG_LIKELIHOOD:g} for the log-likelihood"
+    value = f"{_r_hats(found.get('rhat_in'))}; log-likelihood {_number(found.get('rhat_log_likelihood'))}"
+    says = "" if found["trusted_in"] else "Chains disagree in their predictions inside the data."
+    inside = Check("R-hat inside the data", value, wanted, True if found["trusted_in"] else None, says)
+    wanted = f"at most {chains.LARGEST_OUTSIDE:g}, {chains.LARGEST_SQUARED_NORM:g} for |z|^2, whose drift is at most "
+    wanted += f"{chains.LARGEST_DRIFT:g} standard errors"
+    value = f"{_r_hats(found.get('rhat_out'))}; |z|^2 {_number(found.get('rhat_squared_norm'))}, drift "
+    value += _number(found.get("squared_norm_drift"))
+    says = "Beyond the range of the training inputs and starts the chains agree too."
+    if not found["trusted_out"]:
+        says = "Beyond the range of the training inputs and starts the chains do not agree: do not rely on bands there."
+    return [inside, Check("R-hat outside the data", value, wanted, True if found["trusted_out"] else None, says)]
+
+
+def _r_hats(spread: Mapping[str, float] | None) -> str:
+    return "unknown" if not spread else f"median {spread['median']:.3f}, largest {spread['max']:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
 
 
 def _training(metrics: Mapping[str, Any]) -> Check | None:

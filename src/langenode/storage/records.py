@@ -5,7 +5,7 @@ Keys that are not named here may hold anything: they are shown, never computed w
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
@@ -68,6 +68,16 @@ class _Verdict(_Record):
     checks: list[_Check] = []
 
 
+class _Spread(_Record):
+    median: Number
+    max: Number
+
+
+class _Profile(_Record):
+    time: list[Number]
+    rhat: list[Number]
+
+
 class Diagnostics(_Record):
     """How good the samples of a fit are."""
 
@@ -80,6 +90,14 @@ class Diagnostics(_Record):
     is_trusted: bool | None = None
     method: str | None = None
     reason: str | None = None
+    rhat_in: _Spread | None = None
+    rhat_out: _Spread | None = None
+    rhat_log_likelihood: Number | None = None
+    rhat_squared_norm: Number | None = None
+    squared_norm_drift: Number | None = None
+    trusted_in: bool | None = None
+    trusted_out: bool | None = None
+    rhat_profile: dict[Literal["inside", "outside"], _Profile] | None = None
 
 
 class _ExactPosterior(_Record):

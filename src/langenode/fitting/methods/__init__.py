@@ -21,6 +21,7 @@ from langenode.fitting.methods.base import Drawn, Ingredients, Method, Trained
 
 # In the order of tables and comparisons.
 BUILT_IN = (
+    "ensemble_hmc",
     "guided",
     "langevin",
     "nuts",

@@ -90,7 +90,9 @@ class Drawn(Method):
     `minibatch(options)` is the number of cases whose gradient it uses at a time. `fallback(options)` names the method
     that takes over where the draws are not to be trusted. `predicts_linearised(options)`: predictions are those of the
     model's linearisation at the mode. `reference_rank`: draws that are trusted may serve other methods as the
-    reference; the lowest rank is preferred. `has_steps`: `draw` takes an `on_step`.
+    reference; the lowest rank is preferred. `has_steps`: `draw` takes an `on_step`. `has_checkpoint`: it takes a
+    `checkpoint`, whose `read(shape)` gives a stored state of the shape that `shape(sizes)` makes, or None, and whose
+    `write(state, sizes)` stores one now and then.
     """
 
     draw: Callable[..., "Sampled"]
@@ -105,6 +107,7 @@ class Drawn(Method):
     predicts_linearised: Callable[[Any], bool] = lambda options: False
     reference_rank: int | None = None
     has_steps: bool = False
+    has_checkpoint: bool = False
 
     def check(self, config: Config) -> None:
         """Raise a `ConfigError` where the method cannot do what is asked."""

@@ -32,7 +32,7 @@ class Options(DrawnOptions):
     """Hamiltonian moves of the end points"""
     chunk: Count | None = None
     """paths evaluated at a time; none for all"""
-    fallback: Literal["none", "smc"] = "none"
+    fallback: Literal["none", "ensemble-hmc", "smc"] = "none"
     """method that takes over where the draws are not to be trusted"""
 
 
