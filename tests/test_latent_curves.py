@@ -7,7 +7,7 @@ import pytest
 
 import langenode as ln
 from langenode.experiments import own, unit_choices
-from langenode.fitting import build, plan
+from langenode.fitting import build, cross, plan
 from langenode.fitting.units import families, solving
 from langenode.inference.hierarchical.uncertainty import has_effect, with_drawn_spreads
 from langenode.models import latent_curve
@@ -74,7 +74,7 @@ def driven(number, times):
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (units(4), "4 units are too few"),
+        (units(3), "3 units are too few"),
         (units(times=np.linspace(0, 8, 30)), "30 readings per trajectory show its state"),
         (units(inputs=driven), "inputs vary in time"),
     ],
@@ -144,3 +144,13 @@ def test_a_fit_with_and_without_latent_inputs_is_scored_and_kept_in_a_file(num_l
     fit.save(tmp_path / "a.langenode")
     again = ln.load_fit(tmp_path / "a.langenode").predict(data.select(slice(8, 10)))
     np.testing.assert_array_equal(again["outputs"], fit.predict(data.select(slice(8, 10)))["outputs"])
+
+
+def test_the_number_of_latent_inputs_is_that_of_most_folds():
+    """One unit unlike all others, in the first fold, must not decide for all."""
+    scores = {"none": [-0.6, -1.4, -1.9, -0.7, -0.8], "two": [-9.0, -0.7, -1.3, -0.6, -0.5]}
+    config = plan.plan_data(units(), {})[1]
+    folds = [cross.FoldPoints({}, {name: np.exp(-scores[name][k]) for name in scores}, 20) for k in range(5)]
+    chosen, tried = cross.choose_kind(folds, config)
+    assert config.target == "hierarchical" and chosen == "two"
+    assert [one["error"] for one in tried] == pytest.approx([np.exp(0.8), np.exp(0.7)])

@@ -10,7 +10,7 @@ from langenode.models import LatentCurve, LatentODE, latent_curve, latent_ode, m
 
 # Latent inputs at most. The fewest units whose differences can be learned; with more readings per trajectory than the
 # last, a process is followed from its start instead, since it shows its state.
-MOST_LATENT, FEWEST_UNITS, MOST_READINGS = 4, 5, 15
+MOST_LATENT, FEWEST_UNITS, MOST_READINGS = 4, 4, 15
 # Trajectories whose starts lie within this fraction of their duration have a common clock.
 COMMON_START = 0.1
 # Clocks to choose from: how the time is stretched where readings crowd at the beginning. The same few for all data, so

@@ -205,8 +205,9 @@ def choose_kind(folds: Sequence[FoldPoints], config: Config | None = None) -> tu
     for name in names:
         errors = np.array([fold.errors[name] for fold in folds])
         shares = cells / max(cells.sum(), 1.0)
-        # Log scores are averaged as they are, errors as squares.
-        pooled = np.exp((shares * np.log(errors)).sum()) if is_hierarchical else np.sqrt((shares * errors**2).sum())
+        # Squares of errors are averaged. Of log scores the median is taken: the mean would be that of the one unit which
+        # is least like the others.
+        pooled = np.median(errors) if is_hierarchical else np.sqrt((shares * errors**2).sum())
         tried.append({"name": name, "error": float(pooled)})
     return points.plainest(tried, worthwhile), tried
 
