@@ -205,8 +205,8 @@ def choose_kind(folds: Sequence[FoldPoints], config: Config | None = None) -> tu
     for name in names:
         errors = np.array([fold.errors[name] for fold in folds])
         shares = cells / max(cells.sum(), 1.0)
-        # Squares of errors are averaged. Of log scores the median is taken: the mean would be that of the one unit which
-        # is least like the others.
+        # Squares of errors are averaged. Of log scores the median is taken: their mean would be decided by the one unit
+        # that is least like the others.
         pooled = np.median(errors) if is_hierarchical else np.sqrt((shares * errors**2).sum())
         tried.append({"name": name, "error": float(pooled)})
     return points.plainest(tried, worthwhile), tried
