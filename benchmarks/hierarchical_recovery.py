@@ -59,9 +59,7 @@ def recover(case: str, seed: int, *, has_gains: bool = True) -> Recovered:
     found = estimate(start, units, settings=SETTINGS, seed=seed)
     points = make_points(SETTINGS.num_points, found.modes.shape[1], units.num, seed=seed)
     at_zero = zero_spreads(found.family)
-    information = uncertainty.observed_information(
-        found.family, units, found.modes, points, LogPrior(), at_zero=at_zero
-    )
+    information = uncertainty.observed_information(found.family, units, found.modes, points, LogPrior(), fixed=at_zero)
     density = uncertainty.log_posterior_of(found.family, units, found.modes, points, LogPrior())
     rng = np.random.default_rng([seed, 3])
     drawn = uncertainty.laplace_draws(found.family, information, NUM_DRAWS, log_posterior=density, rng=rng)

@@ -50,10 +50,18 @@ def done(*words: str | Path, cwd: Path | None = None) -> Done:
 
 
 def in_this_process(commands: dict[str, list[str]], logs: Path, *, jobs: int, on_end: Any) -> None:
-    """Take the place of `grid.run_commands`: runs of a sweep or a comparison, one after another, in this process."""
+    """Take the place of `grid.run_commands`: runs of a sweep or a comparison, one after another, in this process.
+
+    A process of its own would have no figures of other tests open, and its warnings would be no errors.
+    """
+    from matplotlib import pyplot
+
     for name, words in commands.items():
         assert words[1:3] == ["-m", "langenode"]
-        found = langenode(*words[3:])
+        pyplot.close("all")
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            found = langenode(*words[3:])
         (logs / f"{name}.log").write_text(found.err)
         on_end(name, Ended(found.code, found.out, logs / f"{name}.log", 0.0))
 

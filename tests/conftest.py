@@ -47,7 +47,8 @@ def share_contexts(num_programs=200):
     try:
         from jax._src.interpreters import mlir
 
-        make, current, count, kept = mlir.make_ir_context, mlir.ir.Context, itertools.count(), []
+        make, count, kept = mlir.make_ir_context, itertools.count(), []
+        current = mlir.ir.Context  # pyright: ignore[reportPrivateImportUsage]
     except (ImportError, AttributeError):
         return
 

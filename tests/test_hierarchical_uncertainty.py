@@ -68,7 +68,7 @@ def fitted(readings):
     start = constants()
     found = search(start, units, start_modes(start, units), points, LogPrior(), "laplace", most=100)
     known = uncertainty.observed_information(
-        found.family, units, found.modes, points, LogPrior(), at_zero=zero_spreads(found.family)
+        found.family, units, found.modes, points, LogPrior(), fixed=zero_spreads(found.family)
     )
     return found, known
 

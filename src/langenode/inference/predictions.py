@@ -158,8 +158,8 @@ def noise_scales(
         pooled = pooled_sigma(likelihood)
         return np.broadcast_to(pooled, (len(weights), 1, 1, len(pooled)))
     log_noise = _log_noises(problem.model, problem.partition, weights)
-    outputs = jax.device_put(np.asarray(outputs, log_noise.dtype))
-    return np.asarray(noise_scale(log_noise, outputs, likelihood.levels), float)
+    on_device: Array = jax.device_put(np.asarray(outputs, log_noise.dtype))
+    return np.asarray(noise_scale(log_noise, on_device, likelihood.levels), float)
 
 
 @eqx.filter_jit

@@ -18,7 +18,8 @@ def quick_jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.cache
     def compiled() -> Callable[..., Any]:
-        return eqx.filter_jit(function, compiler_options=dict(_options()))
+        compile_it: Any = eqx.filter_jit  # whose stated types lack the options that it passes on
+        return compile_it(function, compiler_options=dict(_options()))
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ from langenode.inference.hierarchical.estimate import LogPrior, Searched, object
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import Points, Rule
 from langenode.inference.hierarchical.units import Units
+from langenode.posteriors import Standard
 
 # Above this many common numbers their information matrix is not formed.
 MOST_FOR_LAPLACE = 60
@@ -172,6 +173,7 @@ def with_drawn_spreads(families: Sequence[Family], num_units: int, rng: np.rando
     """
     found = []
     for family in families:
+        assert isinstance(family.effects, Standard)
         factor = np.sqrt(num_units / rng.chisquare(max(num_units - 1, 1)))
         found.append(eqx.tree_at(lambda f: f.effects.scale, family, family.effects.scale * factor))
     return found
