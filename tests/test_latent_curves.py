@@ -9,7 +9,7 @@ import langenode as ln
 from langenode.experiments import own, unit_choices
 from langenode.fitting import build, cross, plan
 from langenode.fitting.units import families, solving
-from langenode.inference.hierarchical.uncertainty import has_effect, with_drawn_spreads
+from langenode.inference.hierarchical.uncertainty import has_effect, with_drawn_spreads, with_typical_spreads
 from langenode.models import latent_curve
 
 TIMES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
@@ -127,6 +127,15 @@ def test_drawn_spreads_are_those_of_a_standard_deviation_of_few_numbers():
     error = squares.std() / np.sqrt(draws)
     assert abs(squares.mean() - num / (num - 3)) < 5 * error
     assert np.all(scales[:, 1:] == 0.0)
+
+
+def test_typical_spreads_are_quantiles_of_the_drawn_ones():
+    family, num = family_of(units()), 12
+    typical = with_typical_spreads(family, num, 8)
+    squares = np.sort([float(np.asarray(getattr(one.effects, "scale"))[0]) ** 2 for one in typical])  # noqa: B009
+    drawn = num / np.random.default_rng(0).chisquare(num - 1, 100_000)
+    expected = np.quantile(drawn, (np.arange(8) + 0.5) / 8)
+    np.testing.assert_allclose(squares, expected, rtol=0.02)
 
 
 # --- whole fits

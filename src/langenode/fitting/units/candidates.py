@@ -73,13 +73,14 @@ def judge_candidates(
     """Fit candidates in turn, the plainest first, until one after the first two brings nothing; the data are scaled."""
     models: dict[str, Any] = {}
     errors: dict[str, float] = {}
+    num_fitted = len(np.unique(train.unit[train.mask.any(axis=(1, 2))]))
     for name, config in candidates.items():
         family = solving.fit_candidate(config, start, train, scaling)
         middle = family.effects.from_noise(jnp.zeros(family.effects.num_noise))
         model = family.partition.combine(family.model, middle)
         models[name] = cast(model, jnp.dtype(config.precision))
         judged = train if held_out is None else held_out
-        score = solving.log_score(config, family, judged, scaling)
+        score = solving.log_score(config, family, judged, scaling, num_fitted)
         best = min(errors.values(), default=MOST_ERROR)
         errors[name] = min(math.exp(-score), MOST_ERROR) if np.isfinite(score) else MOST_ERROR
         is_useful = errors[name] < math.exp(-WORTHWHILE_GAIN) * best

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import logsumexp
 
 from langenode._types import OnStep
 from langenode.config import Config
@@ -37,6 +38,8 @@ GENERIC = (LatentODE, LatentCurve)
 NETWORK_TOLERANCE = 1e-3
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
+# Spreads between units that a score is averaged over.
+NUM_SPREADS = 8
 # Least-squares noise is more than that of a family, whose effects explain a part of it: where a search starts.
 FIRST_SHARE, FIRST_PROPORTION = 0.7, 0.1
 
@@ -88,10 +91,11 @@ def fit_candidate(config: Config, model: Any, train: Dataset, scaling: Scaling, 
         return estimating.search(family, units, modes, points, prior, "laplace", most=most, tolerance=tolerance).family
 
 
-def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scaling) -> float:
+def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scaling, num_fitted: int) -> float:
     """The log density of held-out units' readings given their first ones, per reading that is not given.
 
-    Where starts are known exactly, no reading is given.
+    Where starts are known exactly, no reading is given. The spread of latent effects is as uncertain as `num_fitted`
+    units leave it, as in predictions: densities are averaged over it.
     """
     with in_64_bits():
         units = families.as_units(config, held_out, scaling)
@@ -99,7 +103,9 @@ def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scalin
         first = families.as_units(config, dataclasses.replace(held_out, mask=given), scaling)
         modes = estimating.start_modes(family, units)
         points = make_points(SCORE_POINTS, modes.shape[1], units.num, seed=config.seed + 1)
-        whole, part = (estimating.unit_values(family, some, modes, points) for some in (units, first))
+        members = uncertainty.with_typical_spreads(family, num_fitted, NUM_SPREADS)
+        values = [[estimating.unit_values(one, some, modes, points) for one in members] for some in (units, first)]
+        whole, part = (logsumexp(np.array(rows), axis=0) for rows in values)
         num = int(held_out.mask.sum() - given.sum())
         return float((whole.sum() - part.sum()) / max(num, 1))
 

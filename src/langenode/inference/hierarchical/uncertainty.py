@@ -171,12 +171,23 @@ def with_drawn_spreads(families: Sequence[Family], num_units: int, rng: np.rando
     Latent effects have a spread of one while a network shapes what they do; of n units the spread of that is known as
     the standard deviation of n normal numbers is. Without this, bands of new units would be too narrow for few units.
     """
-    found = []
-    for family in families:
-        assert isinstance(family.effects, Standard)
-        factor = np.sqrt(num_units / rng.chisquare(max(num_units - 1, 1)))
-        found.append(eqx.tree_at(lambda f: f.effects.scale, family, family.effects.scale * factor))
-    return found
+    factors = np.sqrt(num_units / rng.chisquare(max(num_units - 1, 1), len(families)))
+    return [_with_spread(family, factor) for family, factor in zip(families, factors, strict=True)]
+
+
+def with_typical_spreads(family: Family, num_units: int, num: int) -> list[Family]:
+    """The family with spreads at equally probable quantiles of the same distribution; itself without latent effects."""
+    from scipy.stats import chi2
+
+    if not isinstance(family.effects, Standard) or not np.any(np.asarray(family.effects.scale) > 0):
+        return [family]
+    levels = (np.arange(num) + 0.5) / num
+    return [_with_spread(family, np.sqrt(num_units / chi2.ppf(q, max(num_units - 1, 1)))) for q in levels]
+
+
+def _with_spread(family: Family, factor: float) -> Family:
+    assert isinstance(family.effects, Standard)
+    return eqx.tree_at(lambda f: f.effects.scale, family, family.effects.scale * factor)
 
 
 def bootstrap_draws(
