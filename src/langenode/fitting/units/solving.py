@@ -105,7 +105,7 @@ def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scalin
         points = make_points(SCORE_POINTS, modes.shape[1], units.num, seed=config.seed + 1)
         members = uncertainty.with_typical_spreads(family, num_fitted, NUM_SPREADS)
         values = [[estimating.unit_values(one, some, modes, points) for one in members] for some in (units, first)]
-        whole, part = (logsumexp(np.array(rows), axis=0) for rows in values)
+        whole, part = (np.asarray(logsumexp(np.array(rows), axis=0)) for rows in values)
         num = int(held_out.mask.sum() - given.sum())
         return float((whole.sum() - part.sum()) / max(num, 1))
 

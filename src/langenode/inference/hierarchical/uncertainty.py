@@ -182,7 +182,8 @@ def with_typical_spreads(family: Family, num_units: int, num: int) -> list[Famil
     if not isinstance(family.effects, Standard) or not np.any(np.asarray(family.effects.scale) > 0):
         return [family]
     levels = (np.arange(num) + 0.5) / num
-    return [_with_spread(family, np.sqrt(num_units / chi2.ppf(q, max(num_units - 1, 1)))) for q in levels]
+    factors = np.sqrt(num_units / chi2.ppf(levels, max(num_units - 1, 1)))
+    return [_with_spread(family, float(factor)) for factor in factors]
 
 
 def _with_spread(family: Family, factor: float) -> Family:
