@@ -1,6 +1,6 @@
 """Programs of marginal likelihoods are compiled with less optimisation: they are large, and run for seconds only.
 
-On the theophylline data this halves the time of compilation, and evaluations take as long as before.
+On the theophylline data compilation takes a third to a half less, and evaluations about as long (docs/notes/units.md).
 """
 
 import functools

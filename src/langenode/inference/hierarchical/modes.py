@@ -70,8 +70,8 @@ def best_mode(
 ) -> Float[Array, " effect"]:
     """The better of the modes reached from `start` and `from_zero`, closed to gradients.
 
-    Some models have two modes (flip-flop kinetics); one that was good for an earlier family may be the lesser now. The
-    search from zero takes most of the iterations; without it a search from a good start takes two or three.
+    Some models have two modes (flip-flop kinetics); one that was good for an earlier family may be the lesser now, so
+    that the search from zero is repeated now and then.
     """
     family, start = without_gradients(family), without_gradients(start)
     starts = jnp.stack([start, jnp.zeros_like(start)])

@@ -53,7 +53,7 @@ class Noise(NamedTuple):
 
 
 def noise_of(rng: np.random.Generator, density: Density, num_members: int, is_dense: bool) -> Noise:
-    """Random numbers for one transition of so many members."""
+    """Random numbers of one transition, for all members."""
     num_signs = NUM_DENSE_SIGNS if is_dense else NUM_SIGNS
     parts = {
         "momentum": rng.standard_normal((num_members, density.dim)),

@@ -21,10 +21,10 @@ from langenode.scores import chains
 TARGET_ACCEPTANCE = 0.9
 # Transitions of the warm-up at which the metric is renewed, and how much of earlier curvatures is kept each time.
 RENEWALS, FORGETTING = (2, 4, 6, 9, 13, 18), 0.7
-# Transitions of the warm-up before which lost members are brought back. A member is lost where its log-likelihood is so
-# many nats, and so many spreads (of the middle 80 % of the members), below the median.
+# Transitions of the warm-up before which lost members are brought back. A member is lost where its log-likelihood is
+# below the median by LOST nats, and by LOST_SPREADS times the spread of the middle 80 % of the members.
 RETURNS, LOST, LOST_SPREADS = (0, 6, 12), 30.0, 2.0
-# The members are compared after every so many transitions; a late budget still leaves the fewest.
+# Transitions between two comparisons of the members, and the fewest that a budget leaves.
 LOOK, FEWEST = 64, 16
 LOWEST_ACCEPTANCE = 0.1
 # For a log-evidence, trajectories of the annealing are cut into pieces: one long trajectory keeps half of the energy by
