@@ -1,9 +1,9 @@
 """Time per update of training in two versions of the source, as a ratio: the same runs, alternating, in one go.
 
-The time of an update is the difference between a longer and a shorter fit by the command, over the difference in
-updates, so that compilation and everything else that both have in common cancels. It is processor time, of all threads
-together. Programs are compiled by a first fit that is not counted and kept on disk: the time of compilation varies by
-more than hundreds of updates take.
+A fit by the command writes one line per block of updates. The time of an update is the time between the first and the
+last of these lines over the updates between them, so that compilation, maximum likelihood and everything else before
+and after are left out; the validation score of each block is in it. Both the clock and the processor time of all
+threads are read when a line arrives. Before each run the load of the machine is noted.
 
     git worktree add ../before COMMIT
     python benchmarks/update_speed.py --before ../before/src --after src --experiments ou schlogl
@@ -11,70 +11,101 @@ more than hundreds of updates take.
 
 import argparse
 import os
-import resource
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-# Updates of the shorter and the longer run; whole blocks, so that both validate equally often per update. The fit that
-# Schlogl is compared with has as many updates as the run, 200 at most: both runs must reach that.
-SHORT = 200
-LONG = {"ou": 1000, "schlogl": 600, "hyperelastic": 600, "viscoelastic": 600}
+NUM_UPDATES = 600
+LINE = re.compile(r"update (\d+)/(\d+)")
 
 
-def fit_seconds(source: Path, experiment: str, num_updates: int, folder: Path) -> float:
-    """Processor seconds of a fit in a process of its own; the data are made before."""
-    out = folder / f"{experiment}-{num_updates}"
+class Moment(NamedTuple):
+    """When a block ended."""
+
+    update: int
+    clock: float  # s
+    processor: float  # s, of all threads
+
+
+def moments(source: Path, experiment: str, folder: Path) -> list[Moment]:
+    """Run a fit in a process of its own and return when its blocks ended; the data are made first."""
+    out = folder / experiment
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source.resolve()),
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "programs"),
+    }
+    command = [sys.executable, "-m", "langenode"]
     if not (out / "config.toml").exists():
-        start = [sys.executable, "-m", "langenode", "simulate", experiment, "--out", str(out)]
-        start += ["--set", f"training.num_updates={num_updates}"]
-        subprocess.run(start, check=True, capture_output=True, env=_environment(source, folder))
-        fit_seconds(source, experiment, num_updates, folder)  # compiles
-    before = _children_seconds()
-    command = [sys.executable, "-m", "langenode", "fit", str(out), "--force"]
-    subprocess.run(command, check=True, capture_output=True, env=_environment(source, folder))
-    return _children_seconds() - before
+        settings = ["--set", f"training.num_updates={NUM_UPDATES}", "--seed", "0"]
+        subprocess.run(
+            [*command, "simulate", experiment, "--out", out, *settings],
+            check=True,
+            capture_output=True,
+            env=environment,
+        )
+    found: list[Moment] = []
+    process = subprocess.Popen(
+        [*command, "fit", str(out), "--force"], stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        match = LINE.search(line)
+        if match and not (found and found[-1].update == NUM_UPDATES):  # a fit for comparison may follow
+            found.append(Moment(int(match[1]), time.perf_counter(), processor_seconds(process.pid)))
+    if process.wait() != 0 or len(found) < 2:
+        raise SystemExit(
+            f"a fit of {experiment} by {source} must end and report its blocks; it ended with {process.returncode}"
+        )
+    return found
 
 
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def processor_seconds(number: int) -> float:
+    """Return what a process has computed so far, in all its threads (Linux)."""
+    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _environment(source: Path, folder: Path) -> dict[str, str]:
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    return {**os.environ, **cache, "PYTHONPATH": str(source.resolve())}
-
-
-def per_update(source: Path, experiment: str, folder: Path) -> float:
-    """Milliseconds per update."""
-    long = LONG[experiment]
-    seconds = [fit_seconds(source, experiment, num, folder) for num in (SHORT, long)]
-    return 1000.0 * (seconds[1] - seconds[0]) / (long - SHORT)
+def per_update(found: list[Moment]) -> tuple[float, float]:
+    """Return the milliseconds per update by the clock and of the processor."""
+    first, last = found[0], found[-1]
+    num = last.update - first.update
+    return 1e3 * (last.clock - first.clock) / num, 1e3 * (last.processor - first.processor) / num
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, required=True, help="the src folder of one version")
     parser.add_argument("--after", type=Path, required=True, help="the src folder of the other")
-    parser.add_argument("--experiments", nargs="+", choices=LONG, default=["ou", "schlogl"])
+    parser.add_argument("--experiments", nargs="+", default=["ou", "schlogl"])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    sources = {"before": options.before, "after": options.after}
-    print("| experiment | before [ms] | after [ms] | ratio of medians | ratios of pairs | load |")
-    print("|---|---|---|---|---|---|")
+    print("| experiment | measure | before [ms] | after [ms] | ratio of medians | ratios of pairs | load |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         for experiment in options.experiments:
-            times: dict[str, list[float]] = {version: [] for version in sources}
-            for _ in range(options.repeats):
-                for version, source in sources.items():
-                    times[version].append(per_update(source, experiment, Path(name) / version))
-            before, after = (statistics.median(times[version]) for version in sources)
-            pairs = ", ".join(f"{b / a:.2f}" for b, a in zip(times["before"], times["after"], strict=True))
-            figures = f"{before:.1f} | {after:.1f} | {before / after:.2f} | {pairs} | {os.getloadavg()[0]:.1f}"
-            print(f"| {experiment} | {figures} |", flush=True)
+            compare(experiment, {"before": options.before, "after": options.after}, Path(name), options.repeats)
+
+
+def compare(experiment: str, sources: dict[str, Path], folder: Path, repeats: int) -> None:
+    """Print the rows of one experiment."""
+    times: dict[str, list[tuple[float, float]]] = {version: [] for version in sources}
+    loads = []
+    for _ in range(repeats):
+        for version, source in sources.items():
+            loads.append(os.getloadavg()[0])
+            times[version].append(per_update(moments(source, experiment, folder / version)))
+    for place, measure in enumerate(("clock", "processor")):
+        before, after = ([pair[place] for pair in times[version]] for version in sources)
+        pairs = ", ".join(f"{b / a:.2f}" for b, a in zip(before, after, strict=True))
+        b, a = statistics.median(before), statistics.median(after)
+        load = f"{min(loads):.1f} to {max(loads):.1f}"
+        print(f"| {experiment} | {measure} | {b:.1f} | {a:.1f} | {b / a:.2f} | {pairs} | {load} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ SLOW = (
     "gaussian-lowrank",
     "gaussian-diagonal",
     "paper",
+    "langevin",
+    "ensemble-hmc",
 )
 
 

@@ -202,6 +202,7 @@ def test_pathfinder_weighs_its_draws(problem):
     assert found.diagnostics["elbo"] < problem.log_evidence + 5.0 / np.sqrt(128)
 
 
+@pytest.mark.slow
 def test_sgld_has_the_distribution_of_its_discretisation(problem):
     step_size, num_chains = SMALL["sgld"]["step_size"], SMALL["sgld"]["num_chains"]
     found = samplers.sgld(linear_density(problem), key=jax.random.key(6), **SMALL["sgld"])
@@ -360,6 +361,7 @@ def test_a_budget_ends_nuts_and_sgld_early(problem):
     assert not found.trust.is_trusted
 
 
+@pytest.mark.slow
 def test_nuts_reports_chains_that_stay_in_their_modes():
     density = VALLEYS
     found = samplers.nuts(density, key=jax.random.key(17), **SMALL["nuts"])
@@ -376,6 +378,7 @@ def hidden_spike(z):
     return jnp.logaddexp(-0.5 * jnp.sum(z**2), spike)
 
 
+@pytest.mark.slow
 def test_smc_reports_islands_that_disagree():
     density = Density(hidden_spike, None, None, 1, np.dtype(float))
     found = samplers.smc(density, key=jax.random.key(18), **SMALL["smc"])

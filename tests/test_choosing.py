@@ -93,6 +93,7 @@ def relaxing(num, seed):
     return ln.Dataset.from_arrays(times, outputs[..., None], condition=np.arange(num))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not to be trusted")  # so few draws and steps
 def test_stochastic_weights_are_chosen_by_their_score_on_validation_data(monkeypatch):
     scores = iter((1.0, 0.5, 1.0, 0.995))

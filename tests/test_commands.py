@@ -123,6 +123,7 @@ def test_a_log_file_has_plain_lines_and_json_stands_alone_on_standard_output(who
     assert set(found["files"]) == {str(path) for path in (folder / "run").iterdir()}
 
 
+@pytest.mark.slow
 def test_stages_one_by_one_are_the_run(whole, tmp_path):
     folder = tmp_path / "run"
     done("simulate", "ou", "--out", folder, *OU)
@@ -188,6 +189,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_and_the_folder_is_locked_meanwhile(whole, tmp_path):
     """The process stops in the middle of training and waits for the signal, so nothing depends on its speed."""
     folder = tmp_path / "run"

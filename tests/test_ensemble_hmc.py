@@ -248,6 +248,7 @@ def relaxing_fit(tmp_path, seed=3):
     return ln.fit(data, **fixed, options=options, checkpoint=path), path
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not to be trusted")  # so few transitions
 def test_an_interrupted_fit_resumes_at_its_checkpoint(tmp_path, monkeypatch):
     whole, path = relaxing_fit(tmp_path)

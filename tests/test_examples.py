@@ -25,7 +25,8 @@ def test_every_example_is_tested():
     assert sorted(SCORED) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "by_hand" else [pytest.mark.slow]) for n in SCORED])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCORED)
 def test_example(name, tmp_path):
     settings = {
         "LANGENODE_QUICK": "1",

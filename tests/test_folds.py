@@ -345,6 +345,7 @@ def _ended(place: Path) -> str:
     return found.err
 
 
+@pytest.mark.slow
 def test_a_run_of_40_trajectories_is_divided_once_though_its_training_part_has_fewer(tmp_path):
     """24 training trajectories of 40 would be few enough for folds."""
     frame(40).to_csv(tmp_path / "readings.csv", index=False)

@@ -88,6 +88,7 @@ def test_a_hundred_linear_weights_in_both_forms(form):
     problems.assert_mean(standard**2, np.ones(100))
 
 
+@pytest.mark.slow
 def test_single_precision_is_close():
     problem = problems.linear_gaussian(5, num_data=20, sigma=0.1)
     residual, constant = linear_residual(problem, np.float32)
@@ -157,8 +158,9 @@ def log_evidence_by_quadrature(log_likelihood, num=401, limit=7.0):
     return scipy.special.logsumexp(values) + 2.0 * np.log(2.0 * limit / (num - 1)) - np.log(2.0 * np.pi)
 
 
-@pytest.mark.parametrize("log_likelihood", [pytest.param(None, marks=[pytest.mark.slow]), heavy_tailed])
-@pytest.mark.parametrize("resample_below", [pytest.param(0.0, marks=[pytest.mark.slow]), 1.0])
+@pytest.mark.slow
+@pytest.mark.parametrize("log_likelihood", [None, heavy_tailed])
+@pytest.mark.parametrize("resample_below", [0.0, 1.0])
 def test_the_evidence_is_unbiased(resample_below, log_likelihood):
     exact = log_evidence_by_quadrature(log_likelihood or gaussian_log_likelihood)
     ratios, errors = [], []

@@ -256,6 +256,7 @@ def test_without_a_finite_validation_score_the_average_is_kept_with_a_warning():
     assert np.all(kept != problem.posterior.shift)
 
 
+@pytest.mark.slow
 def test_the_diffusion_follows_its_schedule_and_the_best_state_keeps_the_one_it_was_found_with():
     problem, data = small_problem(TARGETS["energy"])
     schedule = lambda step: 2.0 - 0.01 * step  # noqa: E731

@@ -141,6 +141,7 @@ def test_typical_spreads_are_quantiles_of_the_drawn_ones():
 # --- whole fits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_latent", [0, 1])
 def test_a_fit_with_and_without_latent_inputs_is_scored_and_kept_in_a_file(num_latent, tmp_path):
     data = units(10, seed=4)

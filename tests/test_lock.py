@@ -58,6 +58,30 @@ def check_races(path: Path, num_races: int) -> None:
     assert not path.exists() or not list(path.iterdir())
 
 
+def test_a_folder_that_another_process_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
+    path, make, calls = tmp_path / "run", os.mkdir, []
+
+    def make_slowly(name, mode=0o777):
+        """The folder is there when it is to be made, and gone a moment later."""
+        calls.append(name)
+        if len(calls) == 1:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(name))
+        make(name, mode)
+
+    monkeypatch.setattr(os, "mkdir", make_slowly)
+    with RunFolder(path).locked():
+        assert (path / ".lock").exists()
+    assert len(calls) == 2
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_at_once(tmp_path):
+    path = tmp_path / "run"
+    path.write_text("mine")
+    with pytest.raises(RunFolderError, match=r"must be writable.*File exists"), RunFolder(path).locked():
+        pass
+    assert path.read_text() == "mine"
+
+
 def test_no_race_has_two_inside(tmp_path):
     check_races(tmp_path / "run", 90)
 

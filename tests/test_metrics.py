@@ -168,6 +168,7 @@ def test_energy_score_and_distance_are_their_definitions_with_missing_cells(case
         np.testing.assert_allclose(metrics.energy_distance(samples, values, mask=mask), distance, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_energy_score_equals_scoringrules(case):
     samples, data, _, _ = case
     ensemble = samples.reshape(9, 2, 6).transpose(1, 0, 2)
@@ -177,6 +178,7 @@ def test_energy_score_equals_scoringrules(case):
     np.testing.assert_allclose(metrics.energy_score(samples, data), expected.mean() / np.sqrt(6), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_crps_equals_scoringrules_and_missing_cells_do_not_matter(case):
     samples, data, mask, spoiled = case
     expected = oracle("scoringrules").crps_ensemble(

@@ -44,6 +44,7 @@ def compared(home):
     return done(*COMPARE, "--inputs", "F (N)", cwd=home)
 
 
+@pytest.mark.slow
 def test_methods_are_compared_on_a_file(home, compared):
     folder = home / "runs" / "readings-comparison"
     made = {"comparison.html", "comparison.json", "comparison.csv", "bands.png", "time.png", "logs"}
@@ -57,6 +58,7 @@ def test_methods_are_compared_on_a_file(home, compared):
     assert list(pd.read_csv(folder / "comparison.csv")["run"]) == ["map-3", "laplace-3"]
 
 
+@pytest.mark.slow
 def test_the_runs_are_fits_of_the_file_that_share_their_start(home, compared):
     folder = home / "runs" / "readings-comparison"
     for name in ("data.nc", "validation.nc", "test.nc", "mle.langenode"):
@@ -72,6 +74,7 @@ def test_the_runs_are_fits_of_the_file_that_share_their_start(home, compared):
     assert command[:3] == ["langenode", "fit", "readings.csv"]
 
 
+@pytest.mark.slow
 def test_a_comparison_of_a_file_resumes_and_notices_that_the_file_changed(home, compared):
     folder = home / "runs" / "readings-comparison"
     before = {name: contents(folder / name) for name in ("map-3", "laplace-3")}
@@ -86,6 +89,7 @@ def test_a_comparison_of_a_file_resumes_and_notices_that_the_file_changed(home, 
     assert {name: contents(folder / name) for name in before} == before
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_file(home):
     words = ("sweep", "readings.csv", "--vary", "mle.learning_rate=0.01,0.02", "--method", "map", *TINY)
     found = done(*words, "--json", cwd=home)

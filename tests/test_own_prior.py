@@ -320,7 +320,7 @@ SLOW = pytest.mark.slow
     ("kind", "target"),
     [
         pytest.param("own", "population", marks=SLOW),
-        ("own", "posterior"),
+        pytest.param("own", "posterior", marks=SLOW),
         pytest.param("own", "tempered", marks=SLOW),
         pytest.param("generic", "population", marks=SLOW),
         pytest.param("generic", "posterior", marks=SLOW),

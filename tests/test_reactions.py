@@ -57,7 +57,8 @@ def chi_square_p(counts, probabilities):
     return stats.chisquare(observed, expected * num / expected.sum()).pvalue
 
 
-@pytest.mark.parametrize("case", ["immigration", pytest.param("schlogl", marks=[pytest.mark.slow])])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["immigration", "schlogl"])
 def test_marginals_of_trajectories_are_those_of_the_master_equation(case):
     if case == "schlogl":
         network, times = schlogl.network(schlogl.SchloglParameters()), np.array([0.1, 0.5, 2.0, 5.0, 10.0])

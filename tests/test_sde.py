@@ -107,6 +107,7 @@ def test_maximum_likelihood_recovers_rate_and_diffusion():
     assert float(jnp.exp(fitted.diffusion.log_value)) == pytest.approx(np.sqrt(variance), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_training_on_the_population_refits_all_and_no_weight_is_random():
     """From a wrong diffusion the quantile loss and the transition likelihood lead to the right one."""
     data = condition(paths(400))

@@ -99,6 +99,7 @@ def test_a_failing_point_does_not_stop_the_others_and_is_named(real):
     assert not record["complete"] and record["seeds"] == [3] and record["metric"] == "w1.ratio"
 
 
+@pytest.mark.slow
 def test_the_same_request_tries_only_what_is_missing(real, monkeypatch):
     """By a process of its own, as for a user, which fails as the point in this one did."""
     folder, _ = real

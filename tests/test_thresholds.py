@@ -79,6 +79,7 @@ def alarms(size, num, seed, *, scale=1.0):
     return counts
 
 
+@pytest.mark.slow
 def test_distances_of_a_perfect_model_rarely_exceed_their_thresholds():
     num = 60
     found = alarms(8, num, 8)
@@ -337,7 +338,9 @@ def false_alarms(target, num, seeds):
     return count
 
 
-@pytest.mark.parametrize(("target", "num"), [(Population(), 10), (Posterior(), 6)])
+@pytest.mark.parametrize(
+    ("target", "num"), [pytest.param(Population(), 10, marks=[pytest.mark.slow]), (Posterior(), 6)]
+)
 def test_the_whole_list_raises_few_alarms_for_a_perfect_model(target, num):
     assert is_at_most(false_alarms(target, num, range(6)), 6)
 

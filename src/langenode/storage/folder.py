@@ -178,7 +178,7 @@ class RunFolder:
         try:
             for _ in range(MOST_TRIES):
                 with contextlib.suppress(FileNotFoundError):
-                    self.path.mkdir(parents=True, exist_ok=True)
+                    _make_folder(self.path)
                     stack.enter_context(lock.locked(self.lock))
                     return
             raise FileNotFoundError(2, "it is removed again and again")
@@ -189,6 +189,16 @@ class RunFolder:
             raise RunFolderError(
                 f"the run folder must be writable; {self.path}: {what}; choose another --out"
             ) from None
+
+
+def _make_folder(path: Path) -> None:
+    """Create a folder where there is none; FileNotFoundError where another process removed it in this moment."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # said of a folder, too, that was there and is gone when `mkdir` looks what it is
+        if _is_entry(path) and not path.is_dir():
+            raise
+        raise FileNotFoundError(2, "it was removed") from None
 
 
 def _is_own_figure(name: str) -> bool:
