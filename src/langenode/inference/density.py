@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood, standard_innovations
@@ -260,7 +261,7 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
     return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, scale, noise.levels, temperature)
 
 
-@eqx.filter_jit
+@quick_jit
 def _fitted_log_noise(model: Any, cases: Batch, noise: Likelihood) -> Float[Array, "*part out"]:
     """The log noise scale that suits the point fit's errors given their memory: the rms of their innovations.
 

@@ -1,9 +1,9 @@
 """Importance weights of a trained posterior: the bound, the evidence, and how far draws are from the truth."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.data import Dataset
 from langenode.inference.density import whiten
@@ -30,7 +30,7 @@ def log_weights(
     return jnp.concatenate([w for w, _ in parts]), jnp.concatenate([lw for _, lw in parts])
 
 
-@eqx.filter_jit
+@quick_jit
 def _weighted_draws(problem: Problem, density: Density, keys: Array) -> tuple[Array, Array]:
     posterior, prior = problem.variational, problem.prior
 

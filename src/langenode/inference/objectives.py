@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset
 from langenode.inference.algorithm1 import Objective, Outputs, Sample, Terms, negative_elbo, regularised_distance
@@ -206,7 +207,7 @@ def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: 
     return np.broadcast_to(np.asarray(_responses(model, times, inputs, starts), float), shape)
 
 
-@eqx.filter_jit
+@quick_jit
 def _responses(model: Any, times: Array, inputs: Array, starts: Array | None) -> Array:
     if starts is None:
         return jax.vmap(model)(times, inputs)

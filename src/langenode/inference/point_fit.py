@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, OnStep
 from langenode.data import Batch, Dataset
 from langenode.inference import descent
@@ -186,7 +187,7 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
 
 
-@eqx.filter_jit
+@quick_jit
 def _value_and_gradient(loss: _Loss, like: Any, flat: Float[Array, " weight"]) -> tuple[Array, Array]:
     """The loss and its gradient at weights that are laid out one after the other, in the order of `like`."""
     return jax.value_and_grad(lambda flat: loss(_unflattened(flat, like)))(flat)
@@ -231,7 +232,7 @@ def fitted_outputs(model: Any, data: Dataset) -> np.ndarray:
     return np.asarray(_outputs(model, batch), float)
 
 
-@eqx.filter_jit
+@quick_jit
 def _outputs(model: Any, batch: Batch) -> Array:
     return jax.vmap(model)(batch.times, batch.inputs, batch.initial)
 

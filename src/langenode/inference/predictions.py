@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
+from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.data import Dataset, Scaling, refine
 from langenode.inference.likelihood import Likelihood
@@ -16,8 +16,9 @@ from langenode.inference.targets import Hierarchical, Population, Posterior
 from langenode.models import has_own_noise
 from langenode.posteriors import AbstractPosterior
 
-compiled_simulate = eqx.filter_jit(simulate)
-_compiled_members = jax.jit(draw_members, static_argnums=2)
+compiled_simulate = light_jit(simulate)
+_compiled_members = quick_jit(draw_members)
+_compiled_normal = quick_jit(jax.random.normal)
 
 
 class Rule(NamedTuple):
@@ -53,7 +54,7 @@ class Prediction(NamedTuple):
     weights: Float[Array, "sample dim"]
 
 
-@eqx.filter_jit
+@quick_jit
 def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
     """Draws of the stochastic weights, compiled."""
     return posterior.sample(num_samples, key=key)
@@ -112,7 +113,7 @@ def _starts(
     start = replicates.initial.astype(weights.dtype)[members, np.arange(members.shape[1])]
     if rule.starts_at_reading:
         scales = rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0]
-        noise = np.asarray(jax.random.normal(keys.start_noise, start.shape, start.dtype))
+        noise = np.asarray(_compiled_normal(keys.start_noise, start.shape, start.dtype))
         start = start + scales.astype(start.dtype) * noise
     return jax.device_put(start)
 
@@ -162,7 +163,7 @@ def noise_scales(
     return np.asarray(noise_scale(log_noise, on_device, likelihood.levels), float)
 
 
-@eqx.filter_jit
+@quick_jit
 def _log_noises(model: Any, partition: Partition, weights: Float[Array, "sample dim"]) -> Float[Array, "sample *noise"]:
     """The log noise scales of the model under every draw."""
     return jax.vmap(lambda w: partition.combine(model, w).log_noise)(weights)

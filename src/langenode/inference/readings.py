@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood
@@ -37,7 +38,7 @@ def noise_for(noise: Likelihood, data: Dataset, is_training: bool) -> Likelihood
     return Likelihood(sigma, noise.mode_weights, noise.correlation_time)
 
 
-@eqx.filter_jit
+@quick_jit
 def _densities(problem: Problem, noise: Likelihood, batch: Batch, weights: Array) -> Array:
     outputs = simulate(problem.model, problem.partition, weights, batch.times, batch.inputs, batch.initial)
     log_noise = None

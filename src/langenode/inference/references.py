@@ -7,11 +7,11 @@ Laplace covariance for `posterior`.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood
@@ -56,7 +56,7 @@ def trajectory_jacobians(
     return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)
 
 
-compiled_jacobians = eqx.filter_jit(trajectory_jacobians)
+compiled_jacobians = quick_jit(trajectory_jacobians)
 
 
 def population_reference(

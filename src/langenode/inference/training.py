@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.inference.algorithm1 import Objective, PassOptions, generate, loss_and_gradient
 from langenode.inference.errors import FitError
@@ -197,7 +198,7 @@ def _update(state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, 
     )
 
 
-@eqx.filter_jit
+@light_jit
 def _run_block(
     state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, settings: TrainSettings
 ) -> TrainState:
@@ -206,7 +207,7 @@ def _run_block(
     return jax.lax.fori_loop(state.step, end, lambda _, s: _update(s, static, data, key, settings), state)
 
 
-@eqx.filter_jit
+@quick_jit
 def _score(
     state: TrainState, static: Any, validation: Objective, key: PRNGKeyArray, settings: TrainSettings
 ) -> Float[Array, ""]:

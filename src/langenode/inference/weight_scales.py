@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Bool, Float
 from langenode.data import Dataset
 from langenode.inference.likelihood import Likelihood
@@ -67,7 +68,7 @@ def _sensitivities(params: Any, static: Any, data: Dataset) -> list[float]:
     weight = jnp.where(batch.mask, 1.0 / jnp.asarray(output_spread(data)), 0.0)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float)), params)
 
-    @eqx.filter_jit
+    @quick_jit
     def squares(params):
         def outputs(params):
             return weight * jax.vmap(eqx.combine(params, static))(batch.times, batch.inputs, batch.initial)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, PRNGKeyArray
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -43,11 +44,10 @@ class MLP(eqx.Module):
             raise ValueError(
                 f"an activation must be one of {', '.join(sorted(ACTIVATIONS))}; found {activation!r}; choose one"
             )
-        keys = jax.random.split(key, len(sizes) - 1)
         widths = list(sizes[:-1])
         if skip and len(sizes) > 2:
             widths[-1] += sizes[0]
-        self.layers = tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in zip(widths, sizes[1:], keys, strict=True))
+        self.layers = _linear_layers(tuple(widths), tuple(sizes[1:]), key)
         self.activation = activation
         self.skip = skip and len(sizes) > 2
 
@@ -63,6 +63,13 @@ class MLP(eqx.Module):
         for layer in self.layers[:-1]:
             features = activation(affine(layer, features))
         return affine(self.layers[-1], jnp.concatenate([features, x]) if self.skip else features)
+
+
+@quick_jit
+def _linear_layers(num_in: tuple[int, ...], num_out: tuple[int, ...], key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
+    """Affine maps with random weights, drawn by one program."""
+    keys = jax.random.split(key, len(num_in))
+    return tuple(eqx.nn.Linear(i, o, key=k) for i, o, k in zip(num_in, num_out, keys, strict=True))
 
 
 def affine(layer: eqx.nn.Linear, x: Float[Array, " in"]) -> Float[Array, " out"]:

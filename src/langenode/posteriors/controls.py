@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 
 # Above this many weights a full matrix per step costs more than it explains; then it is diagonal.
@@ -21,10 +22,7 @@ class Perceptron(eqx.Module):
     layers: tuple[eqx.nn.Linear, ...]
 
     def __init__(self, sizes: Sequence[int], last_scale: float = 1.0, *, key: PRNGKeyArray):
-        keys = jax.random.split(key, len(sizes) - 1)
-        layers = [eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)]
-        layers[-1] = jax.tree.map(lambda leaf: last_scale * leaf, layers[-1])
-        self.layers = tuple(layers)
+        self.layers = _layers(tuple(sizes), last_scale, key)
 
     @property
     def width(self) -> int:
@@ -36,6 +34,15 @@ class Perceptron(eqx.Module):
         for layer in self.layers[:-1]:
             x = jnp.tanh(layer(x))
         return self.layers[-1](x)
+
+
+@quick_jit
+def _layers(sizes: tuple[int, ...], last_scale: float, key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
+    """Affine maps with random weights, drawn by one program."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    layers = [eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)]
+    layers[-1] = jax.tree.map(lambda leaf: last_scale * leaf, layers[-1])
+    return tuple(layers)
 
 
 class StepControl(eqx.Module):

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array
-from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.units import Units
 from langenode.models import Heun, RungeKutta

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.marginal import Points, Weighted, make_points, weighted_points, white_points
 from langenode.inference.hierarchical.modes import best_mode

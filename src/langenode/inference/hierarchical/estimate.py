@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float, OnStep
 from langenode.inference.errors import FitError
-from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.marginal import Points, Rule, make_points, marginal
 from langenode.inference.hierarchical.units import Units

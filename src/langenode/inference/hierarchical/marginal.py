@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float
-from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Expansion, Family, expand
 from langenode.inference.hierarchical.modes import best_mode, moving_mode
 from langenode.inference.hierarchical.units import Units

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Bool, Float
-from langenode.inference.hierarchical.compiling import quick_jit
 from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.units import Units
 from langenode.posteriors.base import without_gradients
