@@ -70,6 +70,11 @@ def tolerance_of(family: Family) -> float:
     return NETWORK_TOLERANCE if isinstance(family.model, GENERIC) else Settings().tolerance
 
 
+def is_all_in_model(family: Family) -> bool:
+    """Whether all numbers that are estimated are weights of the model, which a candidate keeps."""
+    return isinstance(family.effects, Standard) and family.occasion_scale is None
+
+
 def with_first_noise(model: Any) -> Any:
     """The model with the noise that a search starts from, about a least-squares fit whose noise is one number."""
     rms = jnp.exp(model.log_noise if model.log_noise.ndim == 1 else model.log_noise[0])
@@ -123,7 +128,7 @@ def solve_units(
 ) -> SolvedUnits:
     """Estimate the family about a model, and draw what all units share. `train` is scaled.
 
-    A companion (a fold's fit) has no diagnostics.
+    A companion (a fold's fit) has no diagnostics, and starts at its candidate's estimate.
     """
     begin = time.perf_counter()
     with in_64_bits():
@@ -131,9 +136,10 @@ def solve_units(
         if family is None:
             family = families.make_family(config, start, scaling, where)
         prior = families.make_prior(config, family, train)
-        found = estimating.estimate(
-            family, units, prior=prior, settings=settings_of(config, family), seed=config.seed, on_step=on_step
-        )
+        settings = settings_of(config, family)
+        if is_companion and is_all_in_model(family) and settings.num_importance == 0:
+            settings = settings._replace(num_laplace=1)  # the candidate was searched for as long as the final fit is
+        found = estimating.estimate(family, units, prior=prior, settings=settings, seed=config.seed, on_step=on_step)
         drawn, information = draw_families(config, found, units, prior, on_step)
         families_stack = stacked([found.family, *drawn])
         diagnostics = {} if is_companion else diagnose(config, found, units, prior, information, train, scaling)

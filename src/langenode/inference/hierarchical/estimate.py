@@ -13,7 +13,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float, OnStep
@@ -76,11 +75,11 @@ def objective(
     params: Any,
     static: Any,
     units: Units,
-    modes: Array,
+    modes: Array | np.ndarray,
     points: Points,
     prior: LogPrior,
     rule: Rule,
-    from_zero: Array,
+    from_zero: Array | np.ndarray,
 ) -> tuple[tuple[Array, Array, Array], Any]:
     """Minus the log posterior of the common numbers; the log-likelihood and the modes; and the gradient."""
 
@@ -104,26 +103,31 @@ class _Objective:
 
     def __init__(self, family: Family, units: Units, modes: np.ndarray, points: Points, prior: LogPrior, rule: Rule):
         params, self.static = eqx.partition(family, trained(family))
-        flat, self.unravel = ravel_pytree(params)
-        self.start = np.asarray(flat, float)
+        self.leaves, self.structure = jax.tree.flatten(params)
+        self.start = _flat(params)
         self.units, self.points, self.prior = units, points, prior
         self.rule: Rule = rule
         self.modes, self.tried, self.count, self.num_accepted = modes, [], 0, 0
         self.log_likelihood = np.nan
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        params = self.unravel(jnp.asarray(flat))
-        is_fresh = jnp.asarray(self.num_accepted % REFRESH_EVERY == 0)
+        is_fresh = np.asarray(self.num_accepted % REFRESH_EVERY == 0)
         found, gradient = objective(
-            params, self.static, self.units, jnp.asarray(self.modes), self.points, self.prior, self.rule, is_fresh
+            self.unflat(flat), self.static, self.units, self.modes, self.points, self.prior, self.rule, is_fresh
         )
         value, total, modes = found
-        slope = np.asarray(ravel_pytree(gradient)[0], float)
+        slope = _flat(gradient)
         self.count += 1
         if not (np.isfinite(float(value)) and np.all(np.isfinite(slope))):
             return 1e12, np.zeros_like(slope)
         self.tried = [*self.tried[-20:], (np.array(flat), np.asarray(modes), float(total))]
         return float(value), slope
+
+    def unflat(self, flat: np.ndarray) -> Any:
+        """The numbers that are estimated as a tree, by NumPy: JAX would run a program for each."""
+        ends = np.cumsum([leaf.size for leaf in self.leaves])[:-1]
+        parts = zip(np.split(flat, ends), self.leaves, strict=True)
+        return jax.tree.unflatten(self.structure, [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in parts])
 
     def accept(self, flat: np.ndarray) -> None:
         """Keep the modes of an accepted point."""
@@ -135,7 +139,11 @@ class _Objective:
 
     def family(self, flat: np.ndarray) -> Family:
         """The family at a vector."""
-        return eqx.combine(self.unravel(jnp.asarray(flat)), self.static)
+        return eqx.combine(jax.tree.map(jnp.asarray, self.unflat(flat)), self.static)
+
+
+def _flat(tree: Any) -> Float[np.ndarray, " number"]:
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
 
 
 class Searched(NamedTuple):
@@ -162,6 +170,7 @@ def search(
 ) -> Searched:
     """L-BFGS from a family; the tolerance is relative, of the objective."""
     from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits
 
     function = _Objective(family, units, modes, points, prior, rule)
     first, _ = function(function.start)
@@ -179,7 +188,9 @@ def search(
             on_step(next(steps, most))
 
     options = {"maxiter": most, "maxfun": 3 * most + 20, "ftol": tolerance * 1e-2, "gtol": 1e-5, "maxls": 30}
-    found = minimize(function, function.start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
+    # Its matrices have a few rows: with several threads they would wait for each other 100 times as long.
+    with threadpool_limits(1, user_api="blas"):
+        found = minimize(function, function.start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
     function.accept(found.x)
     is_done = bool(found.success) or "ABNORMAL" in str(found.message)
     return Searched(function.family(found.x), function.modes, function.log_likelihood, function.count, is_done)
@@ -281,7 +292,7 @@ def _by_batches(
         found, gradient = objective(
             params, static, batch, jnp.asarray(modes[chosen]), points, scaled, "importance", jnp.asarray(True)
         )
-        if not (np.isfinite(float(found[0])) and np.all(np.isfinite(ravel_pytree(gradient)[0]))):
+        if not (np.isfinite(float(found[0])) and np.all(np.isfinite(_flat(gradient)))):
             continue
         modes[chosen], total = np.asarray(found[2]), float(found[1]) / share
         updates, state = optimiser.update(gradient, state, params)
