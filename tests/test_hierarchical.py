@@ -17,7 +17,7 @@ from langenode.inference.hierarchical.conditional import condition, stacked
 from langenode.inference.hierarchical.estimate import LogPrior, objective, start_modes, trained
 from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.marginal import compiled_marginal, make_points, marginal
-from langenode.inference.hierarchical.modes import find_modes
+from langenode.inference.hierarchical.modes import best_mode, find_modes
 from langenode.inference.hierarchical.units import by_unit
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition
@@ -383,3 +383,31 @@ def test_the_expansion_has_the_gradient_of_the_log_density(limited):
         point, step = jnp.asarray([xi]), 1e-4
         slope = (log_joint(point + step) - log_joint(point - step)) / (2.0 * step)
         np.testing.assert_allclose(gradient(point)[0], slope, rtol=1e-6)
+
+
+class Square(eqx.Module):
+    """`outputs = weight^2`: effects of either sign explain a reading."""
+
+    weight: jax.Array
+    log_noise: jax.Array
+
+    def __call__(self, times, inputs, initial=None, *, key=None):
+        return jnp.broadcast_to(self.weight**2, (len(times), 1))
+
+
+def test_the_lesser_mode_is_left_where_the_search_from_zero_is_asked_for():
+    model = Square(jnp.zeros(1), jnp.log(jnp.full(1, 0.2)))
+    # The weight is 0.3 + xi: of the two modes, near 0.7 and -1.3, zero leads to the first, and it is the higher one.
+    effects = gaussian(Reference(jnp.full(1, 0.3), jnp.ones(1)), "diagonal", key=KEY)
+    family = Family(effects, model, Partition.of(model, lambda m: m.weight), None, None)
+    data = Dataset.from_list([{"times": np.zeros(1), "outputs": np.ones(1), "unit": "a"}])
+    unit = jax.tree.map(lambda leaf: leaf[0], by_unit(data))
+    grid = np.linspace(-3.0, 3.0, 60_001)
+    density = -0.5 * ((1.0 - (0.3 + grid) ** 2) / 0.2) ** 2 - 0.5 * grid**2
+    lesser, higher = (part[np.argmax(density[part])] for part in (np.flatnonzero(grid < 0), np.flatnonzero(grid > 0)))
+    assert density[higher] > density[lesser]
+    search = problems.quick_jit(lambda start, asked: best_mode(family, start, unit, asked))
+    start = jnp.full(1, -1.2)
+    np.testing.assert_allclose(search(start, jnp.asarray(False)), grid[lesser], atol=2e-4)
+    np.testing.assert_allclose(search(start, jnp.asarray(True)), grid[higher], atol=2e-4)
+    np.testing.assert_allclose(search(-start, jnp.asarray(True)), grid[higher], atol=2e-4)

@@ -86,8 +86,8 @@ def condition(
 
 
 def size_class(num: int) -> int:
-    """The next power of two: programs for numbers of units of one class are compiled once."""
-    return 1 << (num - 1).bit_length()
+    """The next power of two, at least 8: programs for numbers of units of one class are compiled once."""
+    return max(8, 1 << (num - 1).bit_length())
 
 
 @quick_jit
@@ -99,7 +99,7 @@ def _condition(
     def of_family(arrays: Any, unit: Units, shift: Array) -> Weighted:
         family = eqx.combine(arrays, static)
         start = jnp.zeros(points.base.shape[1], points.base.dtype)
-        mode = best_mode(family, start, unit)
+        mode = best_mode(family, start, unit, from_zero=False)  # where it starts
         return weighted_points(
             family, mode, expand(family, mode, unit).information, white_points(points.base, shift), unit
         )

@@ -75,11 +75,11 @@ def objective(
     params: Any,
     static: Any,
     units: Units,
-    modes: Array | np.ndarray,
+    modes: Array,
     points: Points,
     prior: LogPrior,
     rule: Rule,
-    from_zero: Array | np.ndarray,
+    from_zero: Array,
 ) -> tuple[tuple[Array, Array, Array], Any]:
     """Minus the log posterior of the common numbers; the log-likelihood and the modes; and the gradient."""
 
@@ -111,9 +111,11 @@ class _Objective:
         self.log_likelihood = np.nan
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        is_fresh = np.asarray(self.num_accepted % REFRESH_EVERY == 0)
+        is_fresh, modes = (
+            jax.device_put(np.asarray(values)) for values in (self.num_accepted % REFRESH_EVERY == 0, self.modes)
+        )
         found, gradient = objective(
-            self.unflat(flat), self.static, self.units, self.modes, self.points, self.prior, self.rule, is_fresh
+            self.unflat(flat), self.static, self.units, modes, self.points, self.prior, self.rule, is_fresh
         )
         value, total, modes = found
         slope = _flat(gradient)

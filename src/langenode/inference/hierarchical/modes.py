@@ -74,11 +74,16 @@ def best_mode(
     that the search from zero is repeated now and then.
     """
     family, start = without_gradients(family), without_gradients(start)
-    starts = jnp.stack([start, jnp.zeros_like(start)])
-    most = jnp.stack([jnp.asarray(MOST_ITERATIONS), jnp.where(from_zero, MOST_ITERATIONS, 0)])
-    modes, values = jax.vmap(lambda xi, num: find_mode(family, xi, unit, num))(starts, most)
-    values = jnp.where(jnp.isfinite(values), values, -jnp.inf)
-    return without_gradients(modes[jnp.argmax(values)])
+
+    def search(number: Array, best: tuple[Array, Array]) -> tuple[Array, Array]:
+        mode, value = find_mode(family, jnp.where(number == 0, start, 0.0), unit)
+        value = jnp.where(jnp.isfinite(value), value, -jnp.inf)
+        is_better = (number == 0) | (value > best[1])
+        return jnp.where(is_better, mode, best[0]), jnp.where(is_better, value, best[1])
+
+    # One after the other: searched together, one that is not asked for would take as long as the other.
+    num, none = jnp.where(from_zero, 2, 1), jnp.full((), -jnp.inf, start.dtype)
+    return without_gradients(jax.lax.fori_loop(0, num, search, (start, none))[0])
 
 
 @eqx.filter_custom_vjp
