@@ -127,8 +127,8 @@ class _Objective:
 
     def unflat(self, flat: np.ndarray) -> Any:
         """The numbers that are estimated as a tree, by NumPy: JAX would run a program for each."""
-        ends = np.cumsum([leaf.size for leaf in self.leaves])[:-1]
-        parts = zip(np.split(flat, ends), self.leaves, strict=True)
+        ends = np.cumsum([leaf.size for leaf in self.leaves], dtype=int)
+        parts = zip(np.split(flat, ends)[:-1], self.leaves, strict=True)
         return jax.tree.unflatten(self.structure, [part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in parts])
 
     def accept(self, flat: np.ndarray) -> None:
@@ -145,7 +145,7 @@ class _Objective:
 
 
 def _flat(tree: Any) -> Float[np.ndarray, " number"]:
-    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)])
+    return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(tree)] or [np.zeros(0)])
 
 
 class Searched(NamedTuple):
