@@ -15,8 +15,9 @@ import numpy as np
 
 from langenode.experiments import schlogl
 from langenode.experiments.modes import mode_summary, valley
-from langenode.fitting.build import Streams, make_likelihood, prepare, untrained
+from langenode.fitting.build import Streams, prepare, untrained
 from langenode.fitting.choose import configure
+from langenode.fitting.noise import make_likelihood
 from langenode.fitting.points import fit_point
 from langenode.inference.partition import Partition
 from langenode.inference.problem import simulate

@@ -78,7 +78,7 @@ def point_fit(experiment):
     config, known = configured(experiment, "map"), EXPERIMENTS[experiment]
     splits = known.simulate(config, jax.random.key(1))
     data = build.prepare(config, splits.train, None)
-    return splits, points.fit_point(config, build.untrained(known, config), data.train)
+    return splits, points.fit_point(config, build.untrained(known, config), data.train, data.scaling)
 
 
 def fitted(experiment, method, fallback=None):

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 import problems
 from langenode.models import num_parameters
-from langenode.posteriors import Reference, graded_grid, langevin, paper_langevin, uniform_grid
+from langenode.posteriors import Departures, Reference, graded_grid, langevin, paper_langevin, uniform_grid
 from langenode.posteriors.controls import AutonomousDrift, StepControl
 from langenode.posteriors.langevin import NormalStart, StepNoise, _Running
 from langenode.simulators import ou
@@ -295,17 +295,13 @@ def test_exact_reference_chain_from_the_mle():
 def test_euler_reference_chain_has_its_own_stationary_variance(diffusion):
     step = 0.02
     reference = problems.reference_of(2)
-    chain = paper_langevin(
-        reference,
-        reference.mean + 1.0,
-        num_steps=2000,
-        pseudo_time_step=step,
-        diffusion=diffusion,
-        key=jax.random.key(0),
-    )
-    mean, scale = chain.terminal_reference()
+    options = {"num_steps": 2000, "pseudo_time_step": step, "diffusion": diffusion, "key": jax.random.key(0)}
+    kept = paper_langevin(reference, reference.mean + 1.0, departures=Departures(annealing="time"), **options)
+    mean, scale = kept.terminal_reference()
     np.testing.assert_allclose(mean, 0.0, atol=1e-14)
     np.testing.assert_allclose(scale**2, 1.0 / (1.0 - diffusion**2 * step / 2.0), rtol=1e-8)
+    printed = paper_langevin(reference, reference.mean + 1.0, **options)
+    np.testing.assert_allclose(printed.terminal_reference()[1] ** 2, diffusion**2 / (1.0 - step / 2.0), rtol=1e-8)
 
 
 def test_paper_chain_starts_at_the_mle():
@@ -610,14 +606,15 @@ def test_checkpointed_segments_change_nothing_but_memory(monkeypatch):
 
 
 def test_papers_ten_thousand_steps_run():
-    chain = paper_langevin(standard(2), jnp.ones(2), key=jax.random.key(0))
+    chain = paper_langevin(standard(2), jnp.ones(2), contraction=1.0, key=jax.random.key(0))
+    zero = jax.tree.map(jnp.zeros_like, chain.control)  # with the reference's own pull the chain is its reference
+    chain = eqx.tree_at(lambda c: c.control, chain, zero)
     assert (chain.num_steps, chain._segment_length()) == (10_000, 100)
     key = jax.random.key(1)
     draw, path = problems.quick_jit(lambda c: (c.draw(key=key), c.path(key=key)))(chain)
     assert path.shape == (10_001, 2)
     assert np.all(np.isfinite(path))
     np.testing.assert_array_equal(path[-1], draw.weights)
-    # Before training there is no control: the chain is its reference.
     np.testing.assert_array_equal([draw.kl, draw.log_ratio], 0.0)
 
 

@@ -17,6 +17,7 @@ from langenode.config import ConfigError
 from langenode.data import Dataset, Scaling, find_levels, knees, spread_against_level, starts_are_exact
 from langenode.experiments import own
 from langenode.fitting import build
+from langenode.fitting.noise import make_likelihood
 from langenode.inference.density import whiten
 from langenode.inference.likelihood import inferred_noise
 from langenode.inference.noise import Levels, noise_parts, noise_scale
@@ -273,7 +274,7 @@ def test_given_noise_has_the_slope_of_the_scale():
     data = Dataset.from_arrays(TIMES, np.random.default_rng(0).uniform(1, 9, size=(4, 12, 1)))
     config = own.OwnConfig.model_validate({"output_scale": ("log",), "noise": {"kind": "given", "sigma": 0.2}})
     scaling = build.new_scaling(config, data)
-    likelihood = build.make_likelihood(config, None, data.scaled(scaling), scaling)
+    likelihood = make_likelihood(config, None, data.scaled(scaling), scaling)
     expected = 0.2 * scaling.slope_at(data.outputs)
     assert likelihood.sigma is not None
     np.testing.assert_allclose(likelihood.sigma[0], expected, rtol=1e-6)

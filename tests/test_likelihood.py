@@ -324,7 +324,7 @@ def test_every_mode_has_the_noise_of_its_own_replicates():
     membership = np.array([0, 1, 1, 1, 0, 1, 1, 0])
     apart = data.outputs + 100.0 * membership[:, None, None]
     data = Dataset.from_arrays(np.arange(4.0), apart, mask=data.mask, condition=data.condition)
-    noise = noise_from_replicates(data, fitted, num_modes=2)
+    noise = noise_from_replicates(data, fitted, modes=mode_membership(data, 2, seed=0))
     np.testing.assert_allclose(noise.mode_weights, [3 / 8, 5 / 8], rtol=1e-14)
     # Condition 0 has trajectories 1, 3 and 5 in mode 1.
     values = data.outputs[[1, 3, 5], 2, 0]
@@ -347,7 +347,7 @@ def test_k_means_finds_separated_modes_and_counts_them(seed):
     membership = mode_membership(data, 2, seed=seed)
     np.testing.assert_array_equal(membership, is_high.astype(int))  # mode 0 is the lower one
     np.testing.assert_array_equal(membership, mode_membership(data, 2, seed=seed))
-    noise = noise_from_replicates(data, np.zeros(data.outputs.shape), num_modes=2, seed=seed)
+    noise = noise_from_replicates(data, np.zeros(data.outputs.shape), modes=mode_membership(data, 2, seed=seed))
     np.testing.assert_allclose(noise.mode_weights, [0.75, 0.25], rtol=1e-14)
     for mode in range(2):
         values = np.where(data.mask, data.outputs, np.nan)[is_high == mode]

@@ -6,7 +6,7 @@ from scipy.stats import chi2, norm, t
 
 import langenode as ln
 from langenode.data import estimate_noise
-from langenode.fitting import build
+from langenode.fitting.noise import estimated_noise
 from langenode.inference.predictions import for_new_units, predictive_levels
 from langenode.inference.principal import NOISE_SHARE, Components
 from langenode.inference.targets import Population, Posterior
@@ -88,7 +88,7 @@ def test_noise_is_estimated_from_repeats_of_a_unit(rng):
 def test_where_noise_cannot_be_estimated_there_is_almost_none(rng):
     data = ln.Dataset.from_arrays(np.arange(2.0), rng.normal(size=(3, 2, 1)))
     assert estimate_noise(data) is None
-    np.testing.assert_allclose(build.estimated_noise(data), 1e-6 * data.outputs.std(), rtol=1e-6)
+    np.testing.assert_allclose(estimated_noise(data), 1e-6 * data.outputs.std(), rtol=1e-6)
 
 
 # Components

@@ -35,8 +35,8 @@ Target = Annotated[
 Stochastic = Annotated[
     str | None,
     typer.Option(
-        help="Which weights: all, last_layer, unit (latent inputs), structure (of a material law) or none.",
-        autocompletion=_among("all", "last_layer", "unit", "structure", "none"),
+        help="Which weights: all, last_layer, last_two_layers, unit (latent inputs), structure (of a law) or none.",
+        autocompletion=_among("all", "last_layer", "last_two_layers", "last_three_layers", "unit", "structure", "none"),
     ),
 ]
 Rest = Annotated[

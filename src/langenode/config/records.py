@@ -9,6 +9,7 @@ from pydantic import Field
 
 OutputScale = Literal["linear", "positive", "log"]
 TargetName = Literal["posterior", "tempered", "population", "hierarchical"]
+Stochastic = Literal["all", "last_layer", "last_two_layers", "last_three_layers", "unit", "none", "function"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 AtLeastTwo = Annotated[int, Field(ge=2)]
@@ -99,8 +100,10 @@ class NoiseConfig(Section):
     """standard deviation of given noise, in the data's own units"""
     num_modes: Count = 1
     """modes of the mixture likelihood"""
-    correlation_time: Positive | None = None
-    """decay time of correlated noise, in the data's own units; none for independent noise"""
+    mode_split: float | None = None
+    """counts trajectories by mode: the upper one ends above this, in the data's own units; none for k-means"""
+    correlation_time: Positive | Literal["estimated"] | None = None
+    """decay time of correlated noise, in the data's own units; estimated from the residuals of the point fit"""
     calibrate: bool = False
     """rescale the predictive noise so that 90 % bands cover 90 % of new trajectories' readings"""
     proportional: bool | Literal["auto"] = False
@@ -165,7 +168,7 @@ class TemperedConfig(Section):
     temperature: Positive | Literal["mean"] = "mean"
     """divisor of the log-likelihood; mean averages over trajectories and times"""
     kl_weight: Annotated[float, Field(ge=0)] = 1.0
-    """weight of the KL; 2 gives the factor printed in the paper"""
+    """weight of the KL"""
 
 
 class MLEConfig(Section):
@@ -179,6 +182,8 @@ class MLEConfig(Section):
     """of Adam, decaying by a cosine"""
     penalty: Annotated[float, Field(ge=0)] = 0.0
     """weight of the squared weights in the loss"""
+    weighting: Literal["outputs", "replicates"] = "outputs"
+    """a squared error counts by the spread of its output, or by that of the replicates at its time (and in its mode)"""
     units: Literal["one", "automatic"] = "one"
     """units of the weights in the search and in the penalty: as they are, or by their effect on the outputs"""
 
@@ -200,8 +205,8 @@ class TrainingConfig(Section):
     """of Adam, decaying by a cosine"""
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.02
     """fraction of the learning rate that is left at the end"""
-    clip: Positive = 1.0
-    """largest norm of the gradient of an update"""
+    clip: Positive | None = 1.0
+    """largest norm of the gradient of an update; none for no limit"""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """memory of the running average of the parameters"""
     block: Count = 50
@@ -230,7 +235,7 @@ class Config(Section):
     """which sampler"""
     target: TargetName = "population"
     """what is inferred: posterior (one true weight vector), population or hierarchical (units differ), tempered"""
-    stochastic: Literal["all", "last_layer", "unit", "none", "function"] = "all"  # a function comes from Python only
+    stochastic: Stochastic = "all"  # a function comes from Python only
     """which weights are uncertain"""
     rest: Literal["fixed", "refit"] = "fixed"
     """the other weights: fixed at maximum likelihood, or trained with the sampler"""
@@ -278,6 +283,11 @@ class Config(Section):
             )
         if self.noise.num_modes > 1 and self.noise.correlation_time is not None:
             raise ValueError("correlated noise needs one mode; got noise.num_modes > 1; drop one of the two options")
+        if self.noise.mode_split is not None and self.noise.num_modes != 2:
+            raise ValueError(
+                f"a split separates two modes; got noise.num_modes={self.noise.num_modes}; set it to 2, or drop "
+                "noise.mode_split"
+            )
         if self.population.noise == "given" and self.noise.sigma is None:
             raise ValueError(
                 "given noise of a population needs its scale; noise.sigma is not set; set it, or population.noise to "

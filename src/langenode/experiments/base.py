@@ -72,6 +72,17 @@ def sticking_chain(num_steps: int) -> dict[str, Any]:
     return merge({name: {"estimator": "sticking"} for name in WITH_ESTIMATOR}, chain(num_steps))
 
 
+def literal(*, has_input_rule: bool = True, **training: Any) -> dict[str, Any]:
+    """A layer with what the paper's method has in every demonstration: inputs, point fit and optimiser as printed.
+
+    The optimiser is plain Adam: no limit on the gradient, no average of the parameters, no decay of the rate.
+    `has_input_rule`: whether the model integrates a hidden state by a rule that has a choice of inputs.
+    """
+    layer: dict[str, Any] = {"mle": {"weighting": "replicates"}}
+    layer["training"] = {"clip": None, "average": 0.0, "final_rate": 1.0, **training}
+    return {**layer, "model": {"input_rule": "paper"}} if has_input_rule else layer
+
+
 def no_companions(config: Any) -> dict[str, Any]:
     """Default of `companions`: no other fit."""
     del config

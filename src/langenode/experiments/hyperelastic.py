@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pydantic
 
 from langenode._types import PRNGKeyArray
-from langenode.config import ModelConfig, Positive, TrainingConfig
+from langenode.config import ModelConfig, Positive, TrainingConfig, merge
 from langenode.experiments import composite
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, chain
+from langenode.experiments.base import Drawing, Experiment, Results, chain, literal
 from langenode.experiments.composite import CompositeConfig, CompositeData
 from langenode.models import NeuralODE, hyperelastic_potential
 from langenode.scores import metrics as metrics_of
@@ -30,6 +31,15 @@ TRAINING: dict[str, dict[str, Any]] = {
     "full": {"num_updates": 1000, "learning_rate": 5e-3, **_FEW},
     "fixed": {"num_updates": 1500, "learning_rate": 2e-2, **_FEW},
     "refit": {"num_updates": 1500, "learning_rate": 2e-2, **_FEW},
+}
+
+
+PAPER_TRAINING = {
+    "num_updates": 60,
+    "num_samples": 50,
+    "batch_trajectories": 128,
+    "learning_rate": 1e-2,
+    "block": 5,
 }
 
 
@@ -56,6 +66,17 @@ class HyperelasticConfig(CompositeConfig):
     data: HyperelasticData = HyperelasticData()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
     model: HyperelasticModel = HyperelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
+    @pydantic.model_validator(mode="after")
+    def _has_nothing_to_integrate(self) -> "HyperelasticConfig":
+        plain = ModelConfig()
+        changed = [n for n in ("solver", "substeps", "input_rule") if getattr(self.model, n) != getattr(plain, n)]
+        if changed:
+            raise ValueError(
+                "a potential has no hidden state, so that nothing is integrated; found "
+                f"{', '.join(f'model.{name}={getattr(self.model, name)!r}' for name in changed)}; leave the defaults"
+            )
+        return self
+
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/guide/hyperelastic.md) that differ from the general defaults."""
@@ -67,20 +88,16 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "mle": {"num_adam": 300, "num_lbfgs": 500},
         "prior": {"scale": 0.1},
         "population": {"loss": "quantile", "power": 2, "kl_weight": 1e-5},
-        "paper": {"num_steps": 5000, "contraction": 100.0},
+        "paper": {"num_steps": 5000},
         **chain(8),
         "training": TRAINING[way],
     }
     if method == "paper":
         layers["tempered"] = {"temperature": 1.0}
-        layers["training"] = {
-            "num_updates": 60,
-            "num_samples": 50,
-            "batch_trajectories": 128,
-            "learning_rate": 1e-2,
-            "block": 5,
-        }
+        layers["prior"] = {"scale": 1.0}
+        layers["training"] = {}
         layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}  # a draw costs 5000 steps
+        layers = merge(layers, literal(has_input_rule=False, **PAPER_TRAINING))
     return layers
 
 
@@ -107,20 +124,22 @@ def variant(config: HyperelasticConfig) -> str | None:
 def companions(config: HyperelasticConfig) -> dict[str, HyperelasticConfig]:
     """Return the other two variants, for the paper's comparison."""
     mine = variant(config)
-    if mine is None or config.method == "paper" or config.is_drawn:
+    if mine is None or config.is_drawn:
         return {}
     return {
         name: config.model_copy(
-            update={"stochastic": stochastic, "rest": rest, "training": _training(config.training, mine, name)}
+            update={"stochastic": stochastic, "rest": rest, "training": _training(config, mine, name)}
         )
         for name, (stochastic, rest) in VARIANTS.items()
         if name != mine
     }
 
 
-def _training(asked: TrainingConfig, mine: str, other: str) -> TrainingConfig:
+def _training(config: HyperelasticConfig, mine: str, other: str) -> TrainingConfig:
     """Return the training of another variant: its own defaults, unless the user has changed those of this one."""
-    return TrainingConfig(**TRAINING[other]) if asked == TrainingConfig(**TRAINING[mine]) else asked
+    if config.method == "paper" or config.training != TrainingConfig(**TRAINING[mine]):
+        return config.training
+    return TrainingConfig(**TRAINING[other])
 
 
 def three_ways(results: Results) -> dict[str, np.ndarray]:

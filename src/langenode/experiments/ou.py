@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config, Count, Section, TrainingConfig
+from langenode.config import Config, Count, Section, TrainingConfig, merge
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, sticking_chain
+from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, literal, sticking_chain
 from langenode.models import MLP, NeuralODE, OnConcatenation, make_solver
 from langenode.scores import metrics as metrics_of
 from langenode.simulators import ou
@@ -67,7 +67,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
             **sticking_chain(16),
         }
     if method == "paper":
-        layers["training"] = {"num_updates": 200, "num_samples": 64, "learning_rate": 1e-2, "block": 5}
+        return merge(layers, literal(num_updates=200, num_samples=64, learning_rate=1e-2, block=5))
     return layers
 
 

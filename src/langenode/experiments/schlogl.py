@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Config, Count, ModelConfig, NoiseConfig, Section, TemperedConfig, TrainingConfig
+from langenode.config import Config, Count, ModelConfig, NoiseConfig, Section, TemperedConfig, TrainingConfig, merge
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain
+from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, literal
 from langenode.experiments.modes import increment_memory, mode_summary, valley
 from langenode.inference.predictions import predict
 from langenode.models import MLP, NeuralODE, NeuralSDE, OnConcatenation, PositiveOnConcatenation, make_solver
@@ -80,7 +80,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         layers["prior"] = {"scale": 0.1}
         layers["population"] |= {"kl_weight": 1e-4}
     if method == "paper":
-        layers["training"] |= {"num_updates": 100, "num_samples": 32, "block": 10}
+        layers = merge(layers, literal(num_updates=100, num_samples=32, block=10))
         layers["predict"] = {"num_weights": 1024, "num_w1_draws": 4}  # a draw costs 500 steps in 321 dimensions
     if asked.get("model", {}).get("noise"):
         layers |= {

@@ -11,10 +11,10 @@ import numpy as np
 import pydantic
 
 from langenode._types import PRNGKeyArray
-from langenode.config import Count, ModelConfig
+from langenode.config import Count, ModelConfig, merge
 from langenode.experiments import composite
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, chain
+from langenode.experiments.base import Drawing, Experiment, Results, chain, literal
 from langenode.experiments.composite import CompositeConfig
 from langenode.models import InternalVariableLaw, TensorLaw, internal_variable_law, tensor_law
 from langenode.scores import metrics as metrics_of
@@ -44,15 +44,32 @@ class ViscoelasticModel(ModelConfig):
     """scalar internal variables of the paper's law"""
     rate_potential: bool = False
     """the paper's 16-input potential, which also sees the rates"""
+    potential_layers: tuple[Count, ...] | None = None
+    """widths of the hidden layers of the paper's potential; none for those of its flow"""
 
 
 class ViscoelasticConfig(CompositeConfig):
     """The viscoelastic demonstration's configuration."""
 
     experiment: str = "viscoelastic"
-    stochastic: Literal["all", "last_layer", "structure"] = "structure"  # pyright: ignore[reportIncompatibleVariableOverride]
+    stochastic: Literal["all", "last_layer", "last_two_layers", "structure"] = "structure"  # pyright: ignore[reportIncompatibleVariableOverride]
     """which weights are uncertain; structure: the structural factor of the tensor law"""
     model: ViscoelasticModel = ViscoelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+    @pydantic.model_validator(mode="after")
+    def _has_what_integrates(self) -> "ViscoelasticConfig":
+        if self.model.solver != "heun":
+            raise ValueError(
+                "a material law advances by steps of its own, so that it can serve a host code; found model.solver="
+                f"{self.model.solver!r}; leave it at 'heun', and use model.substeps with model.law='paper'"
+            )
+        if self.model.law == "tensor" and (self.model.substeps > 1 or self.model.input_rule != "trapezoid"):
+            raise ValueError(
+                "the tensor law's step is exponential, and exact for a strain that is linear in time; found "
+                f"model.substeps={self.model.substeps} and model.input_rule={self.model.input_rule!r}; leave both at "
+                "their defaults, or set model.law='paper'"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _has_what_is_stochastic(self) -> "ViscoelasticConfig":
@@ -78,7 +95,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         "model": {"law": law},
         "mle": {"num_adam": 0, "num_lbfgs": 150},
         "population": {"loss": "energy", "kl_weight": 1e-4},
-        "paper": {"num_steps": 1000, "contraction": 100.0},
+        "paper": {"num_steps": 5000},
         **chain(8),
         "training": {"num_updates": 600, "num_samples": 128, "batch_conditions": 8},
     }
@@ -89,13 +106,9 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         layers["model"]["rate_potential"] = True
         layers["tempered"] = {"temperature": 1.0}
         layers["predict"] = {"num_weights": 256, "num_w1_draws": 4}  # each is weighed on all 2240 trajectories
-        layers["training"] = {
-            "num_updates": 60,
-            "num_samples": 50,
-            "batch_trajectories": 64,
-            "learning_rate": 2e-3,
-            "block": 5,
-        }
+        layers["training"] = {}
+        sizes = {"num_updates": 60, "num_samples": 50, "batch_trajectories": 64}
+        layers = merge(layers, literal(has_input_rule=law == "paper", **sizes, learning_rate=2e-3, block=5))
     return layers
 
 
@@ -106,10 +119,13 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
         return internal_variable_law(
             num_hidden=options.num_internal,
             layers=options.layers,
+            potential_layers=options.potential_layers,
             rate_potential=options.rate_potential,
             strain_scale=data.amplitude,
             # The rate of a random walk whose strain is `amplitude` after unit time.
             rate_scale=data.amplitude * float(np.sqrt(data.num_steps)),
+            input_rule=options.input_rule,
+            substeps=options.substeps,
             key=key,
         )
     return tensor_law(

@@ -12,16 +12,17 @@ import numpy as np
 
 from langenode._types import OnStep, PRNGKeyArray
 from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
-from langenode.data import Dataset, Scaling, estimate_noise, knees, refine, revealed_start
+from langenode.data import Dataset, Scaling, knees, refine, revealed_start
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
+from langenode.fitting.methods.base import ReferenceKind
+from langenode.fitting.noise import make_likelihood
 from langenode.fitting.priors import make_prior
 from langenode.inference import targets
 from langenode.inference.algorithm1 import Objective
 from langenode.inference.calibration import NUM_ROUNDS, Calibration, Errors, calibrate, prediction_errors
-from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise, noise_from_replicates
-from langenode.inference.noise import Levels
+from langenode.inference.likelihood import Likelihood, noise_from_replicates
 from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition, Where
 from langenode.inference.point_fit import fitted_outputs
@@ -228,44 +229,8 @@ def make_target(config: Config, data: Dataset) -> Target:
     )
 
 
-def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling) -> Likelihood:
-    """The observation noise of scaled data; the configuration gives it in the data's own units."""
-    options = config.noise
-    if config.target == "population" and config.population.noise == "estimated":
-        noise = given_noise(estimated_noise(data), data)
-    elif options.kind == "given" or (config.target == "population" and config.population.noise == "given"):
-        assert options.sigma is not None  # the configuration has checked it
-        # Where a scale has a knee, by its slope at each reading.
-        noise = given_noise(options.sigma * scaling.slope_at(scaling.unscale_outputs(data.outputs)), data)
-    elif options.kind == "inferred":
-        noise = inferred_noise(noise_levels(config, scaling))
-    else:
-        noise = noise_from_replicates(data, fitted_outputs(model, data), num_modes=options.num_modes, seed=config.seed)
-    if options.correlation_time is not None:
-        memory = jnp.asarray(options.correlation_time / scaling.time_scale)
-        noise = Likelihood(noise.sigma, noise.mode_weights, memory, noise.levels)
-    return noise
-
-
-def estimated_noise(data: Dataset) -> np.ndarray:
-    """Standard deviation of the measurement noise of each output; almost none where the data cannot tell."""
-    found = estimate_noise(data)
-    least = 1e-6 * np.array([column[seen].std() for column, seen in zip(data.outputs.T, data.mask.T, strict=True)])
-    least = np.where(least > 0.0, least, 1e-6)
-    return least if found is None else np.maximum(found.sigma, least)
-
-
-def noise_levels(config: Config, scaling: Scaling) -> Levels | None:
-    """Where the level zero of each output is, if noise is in proportion to it; on a scale with a knee none is."""
-    if config.noise.kind != "inferred" or config.noise.proportional is not True:
-        return None
-    dtype = jnp.dtype(config.precision)
-    zero = -scaling.output_shift / scaling.output_scale
-    return Levels(jnp.asarray(zero, dtype), jnp.asarray(scaling.knees == 0, dtype))
-
-
 def make_reference(
-    method: Trained,
+    kind: ReferenceKind,
     model: Any,
     partition: Partition,
     prior: GaussianPrior,
@@ -274,7 +239,7 @@ def make_reference(
     data: Dataset,
 ) -> Reference:
     """What the trained distribution is without training: the prior, or a Gaussian about the point estimate."""
-    if method.reference == "prior":
+    if kind == "prior":
         return Reference(prior.mean, prior.scale)
     if isinstance(target, targets.Population):
         noise = pooled_sigma(likelihood) if target.has_noise else None
@@ -335,7 +300,7 @@ def make_posterior(
     method = methods.find(config.method)
     if not isinstance(method, Trained):
         return Empirical(weights[None])
-    reference = make_reference(method, model, partition, prior, likelihood, target, data)
+    reference = make_reference(method.reference_of(config.options), model, partition, prior, likelihood, target, data)
     ingredients = Ingredients(reference, weights, Streams.of(config.seed).sampler)
     num = _num_numbers(eqx.filter_eval_shape(method.make, ingredients, config.options))
     if num > MOST_NUMBERS:
@@ -375,7 +340,7 @@ def train_settings(config: Config) -> TrainSettings:
         batch_conditions=options.batch_conditions,
         learning_rate=rate,
         diffusion=method.diffusion(config.options, options.num_updates),
-        clip=options.clip,
+        clip=math.inf if options.clip is None else options.clip,
         average=options.average,
         refit_rest=config.rest == "refit",
         block=options.block,

@@ -181,7 +181,7 @@ def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoin
     if config.target == "posterior" and held_out.num_times == fold.train.num_times:  # the program of the fit serves it
         held_out = padded(held_out, max(held_out.num_trajectories, fold.train.num_trajectories), held_out.num_times)
     for name, candidate in experiment.candidates(config).items():
-        models[name] = points.fit_point(candidate, build.untrained(experiment, candidate), fold.train)
+        models[name] = points.fit_point(candidate, build.untrained(experiment, candidate), fold.train, fold.scaling)
         errors[name] = min(rms_error(models[name], held_out), DIVERGED)
         if errors[name] < enough:
             break
@@ -220,7 +220,7 @@ def final_point(experiment: Experiment, config: Any, crossed: Crossed) -> PointC
         train = crossed.whole.train
         model = starting_point(experiment, candidate, start, train)
         return PointChoice(crossed.chosen, candidate, with_first_noise(model), crossed.tried, start)
-    model = points.fit_point(candidate, start, crossed.whole.train)
+    model = points.fit_point(candidate, start, crossed.whole.train, crossed.whole.scaling)
     return points.settle_noise(PointChoice(crossed.chosen, candidate, model, crossed.tried, start), crossed.whole)
 
 

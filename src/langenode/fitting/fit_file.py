@@ -13,6 +13,7 @@ from langenode import _version
 from langenode.config import Config
 from langenode.fitting import build, headers, methods
 from langenode.fitting.methods import Ingredients, Trained
+from langenode.fitting.noise import noise_levels
 from langenode.fitting.units.families import empty_units
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition
@@ -80,7 +81,7 @@ def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: A
     target = headers.stored_target(path, header, config.target)
     dtype = jnp.dtype(config.precision)
     sigma = header["noise_sigma"]
-    levels = build.noise_levels(config, headers.stored_scaling(path, header)) if sigma is None else None
+    levels = noise_levels(config, headers.stored_scaling(path, header)) if sigma is None else None
     stored = None if sigma is None else jnp.asarray(sigma, dtype)[None, None, None]
     noise = Likelihood(stored, jnp.ones(1), levels=levels)
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from langenode._types import OnStep
 from langenode.config import Config
-from langenode.data import Dataset
+from langenode.data import Dataset, Scaling
 from langenode.experiments.base import Experiment
-from langenode.fitting.build import Prepared, noise_levels, untrained
+from langenode.fitting.build import Prepared, untrained
+from langenode.fitting.noise import mode_numbers, noise_levels
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.fitting.units import candidates as candidates_of_units
 from langenode.fitting.units.candidates import judge_candidates
+from langenode.inference.likelihood import replicate_spread
 from langenode.inference.noise import noise_parts
 from langenode.inference.point_fit import fit_mle, replicates_mean, rms_error
 from langenode.inference.weight_scales import search_units
@@ -50,7 +52,7 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared, *, repo
     for name, candidate in experiment.candidates(config).items():
         start = untrained(experiment, candidate)
         with reporter.task(f"maximum likelihood, {name}") as task:
-            model = fit_point(candidate, start, data.train, on_step=task.at)
+            model = fit_point(candidate, start, data.train, data.scaling, on_step=task.at)
             error = rms_error(model, judged)
         reporter.say(f"maximum likelihood: {name}, validation error {error:.4g} (scaled)")
         tried.append({"name": name, "error": error})
@@ -84,10 +86,13 @@ def plainest(tried: Sequence[Mapping[str, Any]], worthwhile: float) -> str:
     return kept["name"]
 
 
-def fit_point(config: Config, model: Any, train: Dataset, *, on_step: OnStep | None = None) -> Any:
-    """The model at its maximum likelihood."""
+def fit_point(config: Config, model: Any, train: Dataset, scaling: Scaling, *, on_step: OnStep | None = None) -> Any:
+    """The model at its maximum likelihood; the data are scaled."""
     options = config.mle
     units = search_units(model, train) if options.units == "automatic" else None
+    sigma = None
+    if options.weighting == "replicates":
+        sigma = replicate_spread(train, mode_numbers(config, train, scaling))
     return fit_mle(
         model,
         train,
@@ -95,6 +100,7 @@ def fit_point(config: Config, model: Any, train: Dataset, *, on_step: OnStep | N
         num_lbfgs=options.num_lbfgs,
         learning_rate=options.learning_rate,
         penalty=options.penalty,
+        sigma=sigma,
         units=units,
         on_step=on_step,
     ).model

@@ -28,9 +28,11 @@ from langenode.inference.calibration import Calibration
 from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
 from langenode.inference.partition import Where
+from langenode.inference.predictions import sample_weights
 from langenode.inference.problem import Problem
 from langenode.inference.training import FitResult, TrainState, initial_state, train
 from langenode.scores import metrics
+from langenode.scores.motion import motion
 from langenode.storage import container
 from langenode.storage.folder import write_bytes
 from langenode.storage.tables import history_columns
@@ -94,6 +96,8 @@ def solve(
     if is_companion:
         return found
     with reporter.task("diagnostics"):
+        if not config.is_drawn:
+            found = found._replace(training={**found.training, **_motion(config, problem, found.problem)})
         found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
     with reporter.task("calibration") as task:
         return with_calibration(found, build.calibrated(config, found.problem, data, on_step=task.at))
@@ -168,6 +172,16 @@ def _diagnostics(
 
 
 # Training
+
+
+def _motion(config: Any, before: Problem, after: Problem) -> dict[str, Any]:
+    """How far training has moved the sampler, by draws with the same random numbers."""
+    if before.partition.dim == 0:
+        return {}
+    key, num = Streams.of(config.seed).evaluation, config.predict.num_samples
+    draws = (np.asarray(sample_weights(problem.posterior, num, key=key), float) for problem in (before, after))
+    found = motion(*draws)
+    return {"motion": found} if found else {}
 
 
 def _train(

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Bool, Float
-from langenode.data import Dataset
+from langenode._types import Array, Bool, Float, Int
+from langenode.data import DataError, Dataset
 from langenode.inference.noise import Levels, noise_scale
 from langenode.posteriors.base import log_normal
 
@@ -169,16 +169,17 @@ def noise_from_replicates(
     data: Dataset,
     fitted: np.ndarray,
     *,
-    num_modes: int = 1,
-    seed: int = 0,
+    modes: Int[np.ndarray, " traj"] | None = None,
 ) -> Likelihood:
     """sigma^2 = sigma_data^2 + sigma_MLE^2 per condition, time, output and mode; mode weights by counting.
 
-    `fitted` are the MLE's outputs for every trajectory, (traj, time, out). The mode of each trajectory is found by
-    k-means. A cell with fewer than two replicates has no sigma_data of its own: it takes the rms of all residuals.
+    `fitted` are the MLE's outputs for every trajectory, (traj, time, out), and `modes` the number of its mode where
+    there are several. A cell with fewer than two replicates has no sigma_data of its own: it takes the rms of all
+    residuals.
     """
     residual = np.where(data.mask, data.outputs - fitted, 0.0)
-    modes = np.zeros(data.num_trajectories, int) if num_modes == 1 else mode_membership(data, num_modes, seed=seed)
+    modes = np.zeros(data.num_trajectories, int) if modes is None else modes
+    num_modes = int(modes.max()) + 1
     pooled = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
     sigma = np.empty((num_modes, *data.outputs.shape))
     for mode in range(num_modes):
@@ -199,6 +200,21 @@ def _replicate_sigma(residual: np.ndarray, mask: np.ndarray, pooled: np.ndarray)
     return np.where(count >= 2, np.sqrt(variance + mean**2), pooled)
 
 
+def replicate_spread(
+    data: Dataset, modes: Int[np.ndarray, " traj"] | None = None
+) -> Float[np.ndarray, "traj time out"]:
+    """sigma_data of every reading: the spread of the replicates in its condition and mode, at its time."""
+    modes = np.zeros(data.num_trajectories, int) if modes is None else modes
+    group = data.condition * (modes.max() + 1) + modes
+    count, total = (np.zeros((group.max() + 1, *data.outputs.shape[1:])) for _ in range(2))
+    np.add.at(count, group, data.mask)
+    np.add.at(total, group, np.where(data.mask, data.outputs, 0.0))
+    # About the mean of its own replicates a reading has no sigma_MLE.
+    sigma = noise_from_replicates(data, (total / np.maximum(count, 1))[group], modes=modes).sigma
+    assert sigma is not None
+    return np.asarray(sigma)[modes, np.arange(data.num_trajectories)]
+
+
 def mode_membership(data: Dataset, num_modes: int, *, seed: int) -> np.ndarray:
     """Number of each trajectory's mode, by k-means on whole trajectories; mode 0 has the lowest mean output."""
     from scipy.cluster.vq import kmeans2
@@ -210,3 +226,16 @@ def mode_membership(data: Dataset, num_modes: int, *, seed: int) -> np.ndarray:
     centres, labels = kmeans2(points, num_modes, minit="++", rng=np.random.default_rng(seed))
     rank = np.argsort(np.argsort(centres.mean(1)))
     return rank[labels]
+
+
+def split_membership(data: Dataset, split: float) -> Int[np.ndarray, " traj"]:
+    """Mode 1 of trajectories whose last reading of the first output is above `split`, else 0: counting, by a rule."""
+    seen = data.mask[..., 0]
+    last = seen.shape[1] - 1 - np.argmax(seen[:, ::-1], axis=1)
+    modes = (data.outputs[np.arange(len(seen)), last, 0] > split).astype(int)
+    if modes.min() == modes.max():
+        raise DataError(
+            f"a split of the modes must have trajectories on both sides; all end {'above' if modes[0] else 'below'} "
+            "it; choose another noise.mode_split, or drop it"
+        )
+    return modes

@@ -50,12 +50,12 @@ class LikelihoodObjective(Objective):
 
     def loss(self, problem: Problem, samples: Sample) -> Terms:
         """The (tempered) -ELBO."""
-        draws = samples.draw
-        log_likelihood = self.log_likelihood(problem, samples).sum(1)
-        log_prior = jax.vmap(problem.prior.log_density)(draws.weights)
-        log_target = self.weight * log_likelihood / self.target.temperature + log_prior - draws.log_reference
-        estimator = problem.variational.estimator
-        return negative_elbo(log_target, draws, estimator=estimator, kl_weight=self.target.kl_weight)
+        draws, terms = samples.draw, problem.variational.bound_terms
+        log_target = self.weight * self.log_likelihood(problem, samples).sum(1) / self.target.temperature
+        if terms.has_end_term:
+            log_target = log_target + jax.vmap(problem.prior.log_density)(draws.weights) - draws.log_reference
+        kl_weight = terms.kl_factor * self.target.kl_weight
+        return negative_elbo(log_target, draws, estimator=problem.variational.estimator, kl_weight=kl_weight)
 
     def score(self, problem: Problem, samples: Sample) -> Float[Array, ""]:
         """Minus the log predictive density of a trajectory, on average."""
@@ -122,7 +122,8 @@ class PopulationObjective(Objective):
         data = distance(self.target, *samples.outputs, self.observed)
         if self.target.transition_weight:
             data = data - self.target.transition_weight * self._transition_log_density(problem.model)
-        return regularised_distance(data, samples.draw, kl_weight=self.target.kl_weight)
+        kl_weight = problem.variational.bound_terms.kl_factor * self.target.kl_weight
+        return regularised_distance(data, samples.draw, kl_weight=kl_weight)
 
     def score(self, problem: Problem, samples: Sample) -> Float[Array, ""]:
         """The fair energy score of whole trajectories, whatever loss is trained on."""

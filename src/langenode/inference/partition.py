@@ -17,6 +17,8 @@ import numpy as np
 from langenode._types import Array, Float
 
 Where = str | Callable[[Any], Any]
+# How many layers of every network these names stand for.
+LAST_LAYERS = {"last_layer": 1, "last_two_layers": 2, "last_three_layers": 3}
 
 
 class Partition(eqx.Module):
@@ -33,8 +35,8 @@ class Partition(eqx.Module):
     def of(cls, model: Any, where: Where = "all") -> "Partition":
         """Select leaves: `"all"`, `"last_layer"` (of every network), or a function `model -> leaves or sub-models`.
 
-        `"structure"` selects a material law's structural factor, `"unit"` the latent inputs of a unit, and `"none"`
-        nothing: for models whose own noise is all that varies.
+        `"last_two_layers"` and `"last_three_layers"` select more, `"structure"` a material law's structural factor,
+        `"unit"` the latent inputs of a unit, and `"none"` nothing: for models whose own noise is all that varies.
         """
         if where == "none":
             return cls.at(model, ())
@@ -120,20 +122,22 @@ def _chosen_positions(model: Any, where: Where) -> set[int]:
         return {place.position for place in chosen}
     if where == "all":
         return set(range(len(leaves)))
-    if where == "last_layer":
-        return _last_layer_positions(model)
+    if where in LAST_LAYERS:
+        return _last_layer_positions(model, LAST_LAYERS[where])
     if where in ("structure", "unit"):
         return _named_positions(model, where)
     raise ValueError(
-        "stochastic must be 'all', 'last_layer', 'structure', 'unit', 'none' or a function of the model; "
+        "stochastic must be 'all', 'last_layer', 'last_two_layers', 'last_three_layers', 'structure', 'unit', 'none' "
+        "or a function of the model; "
         f"got {where!r}; use one of these"
     )
 
 
-def _last_layer_positions(model: Any) -> set[int]:
-    """The last entry of every `layers` tuple; an inferred noise scale is stochastic too."""
+def _last_layer_positions(model: Any, num: int) -> set[int]:
+    """The last entries of every `layers` tuple; an inferred noise scale is stochastic too."""
     layers, last = _layers(model)
-    return noise_positions(model) | {i for i, (name, index) in enumerate(layers) if index >= 0 and index == last[name]}
+    chosen = {i for i, (name, index) in enumerate(layers) if index >= 0 and index > last[name] - num}
+    return noise_positions(model) | chosen
 
 
 def network_positions(model: Any) -> set[int]:

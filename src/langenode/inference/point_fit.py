@@ -39,10 +39,14 @@ def fit_mle(
     num_lbfgs: int = 200,
     learning_rate: float = 1e-2,
     penalty: float = 0.0,
+    sigma: Float[np.ndarray, "traj time out"] | None = None,
     units: Any = None,
     on_step: OnStep | None = None,
 ) -> PointFit:
     """Least squares over all observed cells, each output in units of its spread: Adam, then L-BFGS.
+
+    Where `sigma` is given, a standard deviation for every reading, each error is in units of its own: the maximum of
+    a likelihood with this noise.
 
     Adam finds the basin; L-BFGS the bottom of it: every step of it lowers the loss.
     `penalty` times the squared weights is added, for models with more weights than data. A model with noise of its own
@@ -54,7 +58,7 @@ def fit_mle(
     dtype = jnp.result_type(float)
     units = jax.tree.map(lambda leaf: 1.0, given) if units is None else units
     params = jax.tree.map(lambda leaf, unit: _rescaled(leaf, unit, np.divide, dtype), given, units)
-    misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, dtype)
+    misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, sigma, dtype)
     # Numbers are arrays, so that another data set of the same shape runs the same program.
     as_array = functools.partial(jnp.asarray, dtype=dtype)
     loss = _Loss(misfit, static, jax.tree.map(as_array, units), as_array(penalty))
@@ -122,12 +126,26 @@ class _Loss(eqx.Module):
         return value + self.penalty * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
 
 
-def _squared_misfit(data: Dataset, dtype: Any) -> _SquaredMisfit:
+def _squared_misfit(data: Dataset, sigma: np.ndarray | None, dtype: Any) -> _SquaredMisfit:
     """Mean square of the residuals up to a constant: members that differ in outputs alone are one, their mean."""
+    if sigma is not None:
+        return _weighted_misfit(data, sigma, dtype)
     common = replicates_mean(data)
     batch = common.cases.arrays(dtype)
     weight = jnp.where(batch.mask, jnp.asarray(common.num_members, dtype)[:, None, None], 0.0)
     return _SquaredMisfit(batch, weight / jnp.asarray(output_spread(data) ** 2 * data.mask.sum(), dtype))
+
+
+def _weighted_misfit(data: Dataset, sigma: np.ndarray, dtype: Any) -> _SquaredMisfit:
+    """The same with a standard deviation for every reading; the mean of members is weighted."""
+    cases, case = distinct_cases(data)
+    first, precision = data.select(cases), np.where(data.mask, sigma, np.inf) ** -2.0
+    weight, sums = np.zeros(first.outputs.shape), np.zeros(first.outputs.shape)
+    np.add.at(weight, case, precision)
+    np.add.at(sums, case, precision * data.outputs)
+    mean = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0.0)
+    batch = dataclasses.replace(first, outputs=mean).arrays(dtype)
+    return _SquaredMisfit(batch, jnp.asarray(weight / data.mask.sum(), dtype))
 
 
 def _transition_misfit(data: Dataset, dtype: Any) -> _TransitionMisfit:

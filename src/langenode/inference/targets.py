@@ -29,10 +29,7 @@ class Posterior(eqx.Module):
 
 
 class Tempered(eqx.Module):
-    """One true weight vector, with the log-likelihood divided by `temperature` and the KL times `kl_weight`.
-
-    `kl_weight=2` gives the factor printed in the paper's path KL.
-    """
+    """One true weight vector, with the log-likelihood divided by `temperature` and the KL times `kl_weight`."""
 
     name: ClassVar[str] = "tempered"
     temperature: float = eqx.field(static=True)

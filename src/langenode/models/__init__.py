@@ -11,15 +11,14 @@ from langenode.models.linearised import Linearised
 from langenode.models.material import (
     InternalVariableLaw,
     PotentialStress,
-    TensorLaw,
     hyperelastic_potential,
     internal_variable_law,
-    tensor_law,
 )
 from langenode.models.networks import MLP, ConvexMLP, num_parameters
 from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, RungeKutta, make_solver, neural_ode
 from langenode.models.sde import NeuralSDE, PositiveOnConcatenation, has_own_noise
 from langenode.models.sensitivities import Forwards
+from langenode.models.tensor_law import TensorLaw, tensor_law
 from langenode.models.unit_models import LatentODE, UnitModel, latent_ode
 
 __all__ = [

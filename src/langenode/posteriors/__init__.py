@@ -4,13 +4,14 @@ Belongs here: distributions that are trained, stored draws, the density that sam
 Does not belong here: an algorithm that turns a density into draws (`samplers`), and training (`inference`).
 """
 
-from langenode.posteriors.base import AbstractPosterior, AbstractVariational, Draw, Reference, cast
+from langenode.posteriors.base import AbstractPosterior, AbstractVariational, BoundTerms, Draw, Reference, cast
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
 from langenode.posteriors.density import Density, Sampled
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
-from langenode.posteriors.langevin import Langevin, graded_grid, langevin, paper_langevin, uniform_grid
+from langenode.posteriors.langevin import Langevin, graded_grid, langevin, uniform_grid
 from langenode.posteriors.new_units import NewUnits
+from langenode.posteriors.paper import Departures, paper_langevin
 from langenode.posteriors.particles import Trust
 from langenode.posteriors.point import Point, point
 from langenode.posteriors.standard import Standard
@@ -19,7 +20,9 @@ __all__ = [
     "AbstractPosterior",
     "AbstractVariational",
     "Bottleneck",
+    "BoundTerms",
     "Density",
+    "Departures",
     "Draw",
     "Empirical",
     "Gaussian",

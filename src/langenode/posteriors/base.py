@@ -28,6 +28,17 @@ class Draw(NamedTuple):
     log_reference: Float[Array, ""]
 
 
+class BoundTerms(NamedTuple):
+    """How the training loss uses a draw; the defaults are those of the exact bound.
+
+    `kl_factor` multiplies the KL. Without `has_end_term` the prior's density relative to that of the reference at its
+    end, `log prior - log r_K`, is left out. Importance weights and reported bounds are exact whatever these are.
+    """
+
+    kl_factor: float = 1.0
+    has_end_term: bool = True
+
+
 class AbstractPosterior(eqx.Module):
     """A distribution of the stochastic weights that can be sampled. Knows weight vectors only."""
 
@@ -50,6 +61,11 @@ class AbstractVariational(AbstractPosterior):
 
     has_density: ClassVar[bool] = True
     estimator: eqx.AbstractVar[Estimator]
+
+    @property
+    def bound_terms(self) -> BoundTerms:
+        """How the training loss uses its draws: by the exact bound, unless told otherwise."""
+        return BoundTerms()
 
     @abc.abstractmethod
     def trained(self) -> Any:

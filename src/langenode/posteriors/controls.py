@@ -78,15 +78,18 @@ class StepControl(eqx.Module):
 class AutonomousDrift(eqx.Module):
     """The paper's drift net of the weights alone, as a control: `u = net(z) - (contraction - 1) z`.
 
-    The whole drift is `u - z = net(z) - contraction z`. An ordinary initialisation does not contract the noise, so
-    the weights would spread to `sqrt(2 tau_f)` whatever the data say: hence the contraction, a constant.
+    The whole drift is `u - z = net(z) - contraction z`; the paper's has no contraction, and starts from a net of
+    ordinary size (`last_scale` 1). Before training such a drift does not contract the noise, and the weights spread to
+    about `sqrt(2 tau_f)` whatever the data say.
     """
 
     network: Perceptron
     contraction: float = eqx.field(static=True)
 
-    def __init__(self, dim: int, layers: Sequence[int], contraction: float, *, key: PRNGKeyArray):
-        self.network = Perceptron((dim, *layers, dim), last_scale=0.0, key=key)
+    def __init__(
+        self, dim: int, layers: Sequence[int], contraction: float, *, last_scale: float = 1.0, key: PRNGKeyArray
+    ):
+        self.network = Perceptron((dim, *layers, dim), last_scale=last_scale, key=key)
         self.contraction = contraction
 
     @property

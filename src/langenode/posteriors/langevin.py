@@ -26,6 +26,7 @@ import numpy as np
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.base import (
     AbstractVariational,
+    BoundTerms,
     Draw,
     Estimator,
     Reference,
@@ -35,7 +36,7 @@ from langenode.posteriors.base import (
     normal_log_density,
     only,
 )
-from langenode.posteriors.controls import LARGEST_FULL_MATRIX, AutonomousDrift, StepControl
+from langenode.posteriors.controls import LARGEST_FULL_MATRIX, StepControl
 
 StepKind = Literal["exact", "euler"]
 NoiseKind = Literal["full", "diagonal", "fixed"]
@@ -126,12 +127,14 @@ class _Running(NamedTuple):
 
 
 class Langevin(AbstractVariational):
-    """The controlled chain. Make one with `langevin` (ours) or `paper_langevin` (the paper's choices).
+    """The controlled chain. Make one with `langevin` (ours) or `paper.paper_langevin` (the paper's choices).
 
     `start` is q_0; `reference_start` is p_0. With `learn_start=False` the chain starts from p_0 itself.
     `diffusion` (gamma) is shared with the reference, else the KL is infinite; `draw` takes another one, so that
-    training can follow a schedule. `control` is `u(z, step)`; its `width`, where it has one, is the number of
-    intermediate results that back-propagation keeps per evaluation.
+    training can follow a schedule. The reference has unit variance for every gamma; without `keeps_variance` its drift
+    is -z and its variance gamma^2, as printed in the paper. `loss_terms` are what training uses. `control` is
+    `u(z, step)`; its `width`, where it has one, is the number of intermediate results that back-propagation keeps per
+    evaluation.
     """
 
     reference: Reference
@@ -144,6 +147,8 @@ class Langevin(AbstractVariational):
     step_kind: StepKind = eqx.field(static=True, default="exact")
     learn_start: bool = eqx.field(static=True, default=True)
     estimator: Estimator = eqx.field(static=True, default="reparametrised")
+    keeps_variance: bool = eqx.field(static=True, default=True)
+    loss_terms: BoundTerms = eqx.field(static=True, default=BoundTerms())
 
     def __check_init__(self):
         check_estimator(self.estimator)
@@ -159,6 +164,11 @@ class Langevin(AbstractVariational):
     def num_steps(self) -> int:
         """K, the number of steps of the chain."""
         return self.grid.shape[0] - 1
+
+    @property
+    def bound_terms(self) -> BoundTerms:
+        """How the training loss uses its draws."""
+        return self.loss_terms
 
     def trained(self) -> Any:
         """The control and the noise of the steps, and the start where it is learned."""
@@ -218,10 +228,12 @@ class Langevin(AbstractVariational):
         return self.diffusion if diffusion is None else jnp.asarray(diffusion, self.diffusion.dtype)
 
     def _coefficients(self, diffusion: Float[Array, ""] | None = None) -> _Coefficients:
-        length = self._gamma(diffusion) ** 2 * jnp.diff(self.grid)
+        gamma, length = self._gamma(diffusion), jnp.diff(self.grid)
+        if self.keeps_variance:  # then gamma is a matter of pseudo-time alone
+            gamma, length = jnp.ones_like(gamma), gamma**2 * length
         if self.step_kind == "euler":
-            return _Coefficients(1.0 - length, length, jnp.sqrt(2.0 * length))
-        noise = jnp.sqrt(-jnp.expm1(-2.0 * length))
+            return _Coefficients(1.0 - length, length, gamma * jnp.sqrt(2.0 * length))
+        noise = gamma * jnp.sqrt(-jnp.expm1(-2.0 * length))
         # The control is in units of the step's own noise, so that |u|^2 / 2 is its KL on a grid of any grading.
         return _Coefficients(jnp.exp(-length), noise, noise)
 
@@ -353,7 +365,7 @@ def langevin(
         control=StepControl(dim, num_steps, layers, key=key),
         start=NormalStart(jnp.zeros(dim), jnp.zeros(dim)),
         reference_start=NormalStart(jnp.zeros(dim), jnp.zeros(dim)),
-        noise=_step_noise(noise, num_steps, dim),
+        noise=step_noise(noise, num_steps, dim),
         grid=knots,
         diffusion=jnp.asarray(diffusion),
         step_kind=step_kind,
@@ -363,47 +375,11 @@ def langevin(
     return cast(sampler, dtype)
 
 
-def _step_noise(kind: NoiseKind, num_steps: int, dim: int) -> StepNoise | UnitNoise:
+def step_noise(kind: NoiseKind, num_steps: int, dim: int) -> StepNoise | UnitNoise:
+    """The noise of the steps before training: that of the reference."""
     if kind not in ("full", "diagonal", "fixed"):
         raise ValueError(f"noise must be 'full', 'diagonal' or 'fixed'; got {kind!r}; choose one of them")
     if kind == "fixed":
         return UnitNoise()
     is_full = kind == "full" and dim <= LARGEST_FULL_MATRIX
     return StepNoise(jnp.zeros((num_steps, dim)), jnp.zeros((num_steps, dim, dim)) if is_full else None)
-
-
-def paper_langevin(
-    reference: Reference,
-    start_weights: Float[Array, " dim"],
-    *,
-    num_steps: int = 10_000,
-    pseudo_time_step: float = 1e-3,
-    layers: Sequence[int] | None = None,
-    start_variance: float = 1e-5,
-    contraction: float = 1.0,
-    diffusion: float = 1.0,
-    key: PRNGKeyArray,
-) -> Langevin:
-    """The paper's sampler: autonomous drift net (D-D-D-D by default), Euler-Maruyama, start N(w_MLE, eps I), v = 1.
-
-    The start is independent in every weight, so the reference must have a diagonal covariance.
-    """
-    if reference.factor is not None:
-        raise ValueError(
-            "the paper's chain needs a reference with a diagonal covariance, since its start is N(w_MLE, eps I) in the "
-            f"weights; got a factor of rank {reference.factor.shape[1]}; give Reference(mean, scale), or use langevin"
-        )
-    dim, dtype = reference.mean.shape[0], reference.mean.dtype
-    start = NormalStart(reference.to_standard(start_weights), 0.5 * math.log(start_variance) - jnp.log(reference.scale))
-    sampler = Langevin(
-        reference=reference,
-        control=AutonomousDrift(dim, (dim, dim) if layers is None else layers, contraction, key=key),
-        start=start,
-        reference_start=start,
-        noise=UnitNoise(),
-        grid=uniform_grid(num_steps, num_steps * pseudo_time_step),
-        diffusion=jnp.asarray(diffusion),
-        step_kind="euler",
-        learn_start=False,
-    )
-    return cast(sampler, dtype)

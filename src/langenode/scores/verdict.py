@@ -56,7 +56,7 @@ def judge(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 def _all_checks(metrics: Mapping[str, Any]) -> list[Check | None]:
     checks = [_skill(metrics), _w1(metrics), _energy_distance(metrics), _coverage(metrics)]
-    checks += [*_sampler(metrics), _training(metrics)]
+    checks += [*_sampler(metrics), training_check(metrics)]
     return [*checks, _calibration(metrics), _prior(metrics), _penalty(metrics), *unit_checks(metrics)]
 
 
@@ -249,7 +249,8 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def _training(metrics: Mapping[str, Any]) -> Check | None:
+def training_check(metrics: Mapping[str, Any]) -> Check | None:
+    """Whether training has come to rest, after it has moved the sampler."""
     found = metrics.get("training")
     if not found:
         return None
@@ -259,6 +260,13 @@ def _training(metrics: Mapping[str, Any]) -> Check | None:
     late_text = "unknown" if late is None else f"{100 * late:.1f} %"
     value = f"{found['updates']} of {found['asked']} updates, {skipped} skipped, last fifth {late_text} of the decrease"
     says = "Training has converged." if passed else ""
+    moved = found.get("motion") or {}
+    if passed and not moved.get("has_moved", True):
+        says = (
+            "The loss no longer decreases, but the sampler is where it was before training: the median standard "
+            f"deviation of the weights was {moved['std_before']:.3g} and is {moved['std_after']:.3g}. Its spread is "
+            "that of its start; if that is not meant to be the answer, train longer or with a larger learning rate."
+        )
     if not is_settled:
         says = "The loss was still decreasing when training ended: more updates would help."
     if skipped:

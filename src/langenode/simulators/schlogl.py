@@ -1,6 +1,6 @@
 """The Schlögl reaction: a bistable system in which chance decides between two steady numbers of molecules.
 
-A + 2 X <-> 3 X,    B <-> X        with A and B held constant                                (paper, section 4.2)
+A + 2 X <-> 3 X,    B <-> X        with A and B held constant                                (paper, section 4.1)
 """
 
 from typing import NamedTuple

@@ -106,12 +106,22 @@ class _ExactPosterior(_Record):
     log_evidence: Number | None = None
 
 
+class _Motion(_Record):
+    std_before: NotNegative
+    std_after: NotNegative
+    correlation_before: NotNegative
+    correlation_after: NotNegative
+    shift: NotNegative
+    has_moved: bool
+
+
 class Training(_Record):
-    """Counts of updates."""
+    """Counts of updates, and how far they have moved the sampler."""
 
     updates: NotNegative | None = None
     asked: NotNegative | None = None
     skipped: NotNegative | None = None
+    motion: _Motion | None = None
 
 
 class _Problem(_Record):

@@ -60,15 +60,15 @@ class Method:
 class Trained(Method):
     """A distribution of the weights that Algorithm 1 trains.
 
-    `reference` is what the distribution is without training: the prior, or a Gaussian fitted about the point estimate
-    (`local`). `diffusion(options, num_updates)` is a schedule of gamma, or None. `warns_of_scales`: whether a data
-    term and a KL on different scales are worth a warning.
+    `reference_of(options)` is what the distribution is without training: the prior, or a Gaussian fitted about the
+    point estimate (`local`). `diffusion(options, num_updates)` is a schedule of gamma, or None. `warns_of_scales`:
+    whether a data term and a KL on different scales are worth a warning.
     """
 
     make: Callable[[Ingredients, Any], "AbstractVariational"]
     targets: tuple[TargetName, ...] = ("population", "posterior", "tempered", "hierarchical")
     options: type[TrainedOptions] = TrainedOptions
-    reference: ReferenceKind = "local"
+    reference_of: Callable[[Any], ReferenceKind] = lambda options: "local"
     diffusion: Callable[[Any, int], Any] = lambda options, num_updates: None
     warns_of_scales: bool = True
 

@@ -43,5 +43,5 @@ METHOD = Trained(
     remedy="a bottleneck's weights have no density; change the target, or use method 'langevin'",
     options=Options,
     make=make,
-    reference="prior",  # the chain has its own in the latent space
+    reference_of=lambda options: "prior",  # the chain has its own in the latent space
 )

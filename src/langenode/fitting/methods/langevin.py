@@ -1,5 +1,6 @@
 """The learned Langevin sampler."""
 
+import itertools
 from typing import Any, Literal
 
 from langenode.config import Count, Positive, TrainedOptions
@@ -27,8 +28,8 @@ class Options(TrainedOptions):
     """learn the distribution of the first state"""
     diffusion: Positive = 1.0
     """gamma, shared by the chain and its reference"""
-    diffusion_start: Positive | None = None
-    """gamma at the first update, annealed to diffusion over half of the updates"""
+    diffusion_start: Positive | tuple[Positive, ...] | None = None
+    """gamma at the first update, annealed to diffusion over half of the updates; several values are stages of that"""
     estimator: Estimator = "reparametrised"
     """estimator of the bound's gradient"""
 
@@ -53,12 +54,17 @@ def make(ingredients: Ingredients, options: Options) -> Any:
 
 
 def annealed_diffusion(options: Any, num_updates: int) -> Any:
-    """Gamma from `diffusion_start` to `diffusion` over half of the updates, where a start is given."""
+    """Gamma from `diffusion_start`, through its stages, to `diffusion` over half of the updates; None without one."""
     import optax
 
     if options.diffusion_start is None:
         return None
-    return optax.linear_schedule(options.diffusion_start, options.diffusion, num_updates // 2)
+    start = options.diffusion_start
+    values = (*(start if isinstance(start, tuple) else (start,)), options.diffusion)
+    ends = [num_updates * (stage + 1) // (2 * (len(values) - 1)) for stage in range(len(values) - 1)]
+    lengths = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    stages = [optax.linear_schedule(a, b, n) for (a, b), n in zip(itertools.pairwise(values), lengths, strict=True)]
+    return optax.join_schedules(stages, ends[:-1])
 
 
 METHOD = Trained(
