@@ -17,7 +17,13 @@ NUM_RESAMPLED = 4096
 
 
 def distil_problem(
-    problem: Problem, density: Density, kind: SamplerKind, *, key: PRNGKeyArray, on_step: OnStep | None = None
+    problem: Problem,
+    density: Density,
+    kind: SamplerKind,
+    num_updates: int,
+    *,
+    key: PRNGKeyArray,
+    on_step: OnStep | None = None,
 ) -> tuple[Problem, Distillation]:
     """The problem with a sampler in place of its draws, and how near it is to them. The density is the problem's."""
     posterior = problem.posterior
@@ -28,7 +34,7 @@ def distil_problem(
         )
     is_equal = bool(np.ptp(np.asarray(posterior.log_weights)) == 0.0)
     weights = posterior.draws if is_equal else posterior.sample(NUM_RESAMPLED, key=key)
-    found = distil(density, problem.prior.to_standard(weights), kind, key=key, on_step=on_step)
+    found = distil(density, problem.prior.to_standard(weights), kind, num_updates=num_updates, key=key, on_step=on_step)
     sampler = rescaled(found.sampler, problem.prior.mean, problem.prior.scale)
     return eqx.tree_at(lambda p: p.posterior, problem, Distilled(sampler)), found
 

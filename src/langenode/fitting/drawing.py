@@ -63,19 +63,19 @@ def draw(
         found = linearised(found, problem.prior.to_weights(sampled.centre))
     record |= {"method": method.name, "num_draws": len(weights), **sampled.diagnostics}
     record |= sampled.trust._asdict()
-    kind = method.distils(getattr(config, method.name))
-    if kind is not None:
-        found, record["distilled"] = _distilled(found, density, kind, config.seed, on_step)
+    asked = method.distils(getattr(config, method.name))
+    if asked is not None:
+        found, record["distilled"] = _distilled(found, density, asked, config.seed, on_step)
     if sampled.r_hats is not None:
         record["rhat_profile"] = _profile(density, sampled.r_hats)
     return found, record | {"reference_rank": method.reference_rank}
 
 
 def _distilled(
-    problem: Problem, density: Density, kind: SamplerKind, seed: int, on_step: OnStep | None
+    problem: Problem, density: Density, asked: tuple[SamplerKind, int], seed: int, on_step: OnStep | None
 ) -> tuple[Problem, dict[str, Any]]:
     """The problem with a trained sampler in place of its draws; with its draws where the sampler is not near them."""
-    found, distillation = distil_problem(problem, density, kind, key=Streams.of(seed).sampler, on_step=on_step)
+    found, distillation = distil_problem(problem, density, *asked, key=Streams.of(seed).sampler, on_step=on_step)
     warn_of_failure(distillation, "the draws are kept")
     is_used = distillation.is_near
     return found if is_used else problem, {**distillation.record, "is_used": is_used}

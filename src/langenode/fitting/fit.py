@@ -116,7 +116,12 @@ class Fit:
         return np.asarray(sample_weights(self.problem.posterior, num_samples, key=key))
 
     def distil(
-        self, kind: SamplerKind = "bottleneck", *, train: Dataset | None = None, seed: int | None = None
+        self,
+        kind: SamplerKind = "bottleneck",
+        *,
+        num_updates: int = 3000,
+        train: Dataset | None = None,
+        seed: int | None = None,
     ) -> "Fit":
         """The same fit with a trained sampler in place of its draws: a small file that samples at once.
 
@@ -130,7 +135,7 @@ class Fit:
         data = build.scaled(self.config, self.scaling, train)
         density = whiten(self.problem, data, self.problem.prior.mean.dtype)
         key = Streams.of(self.config.seed if seed is None else seed).sampler
-        problem, found = distil_problem(self.problem, density, kind, key=key)
+        problem, found = distil_problem(self.problem, density, kind, num_updates, key=key)
         warn_of_failure(found, "keep the draws, or try the other kind")
         record = {**self.diagnostics, "distilled": {**found.record, "is_used": True}}
         return dataclasses.replace(self, problem=problem, diagnostics=record)

@@ -244,9 +244,7 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
     first, case = distinct_cases(data)
     shape = (len(first), *data.outputs.shape[1:])
     if noise.sigma is not None:
-        sigma = np.broadcast_to(
-            np.asarray(noise.sigma[0], float), data.outputs.shape
-        )  # of a stored fit: one per output
+        sigma = np.broadcast_to(np.asarray(noise.sigma[0], float), data.outputs.shape)
         precision = np.where(data.mask, sigma**-2.0, 0.0)
         weight, mean, scatter = _pooled(data, case, precision, shape)
         log_scales = np.log(sigma[data.mask]) + 0.5 * np.log(2.0 * np.pi)

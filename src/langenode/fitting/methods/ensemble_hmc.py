@@ -27,6 +27,8 @@ class Options(DrawnOptions):
     """estimate the log-evidence, roughly, by following the powers of the likelihood down again"""
     distil: Literal["langevin", "bottleneck"] | None = None
     """trained sampler that takes the draws' place in the fit where it predicts as they do: a small file"""
+    distil_updates: Count = 3000
+    """gradient updates of that sampler"""
 
 
 def draw(
@@ -63,6 +65,6 @@ METHOD = Drawn(
     draw=draw,
     has_steps=True,
     has_checkpoint=True,
-    distils=lambda options: options.distil,
+    distils=lambda options: None if options.distil is None else (options.distil, options.distil_updates),
     reference_rank=0,
 )
