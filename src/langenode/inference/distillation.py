@@ -34,7 +34,7 @@ SamplerKind = Literal["langevin", "bottleneck"]
 # Up to this many weights they are compared beside their predictions: so few are mostly parameters with a meaning.
 MOST_COMPARED = 10
 # Latents: principal components with this share of the variance of predictions, at most this many.
-EXPLAINED, MOST_LATENTS = 0.99, 64
+EXPLAINED, MOST_LATENTS = 0.999, 64
 # Rank of the covariance that a Langevin chain's reference has.
 MOST_RANK = 64
 BATCH, BLOCK, LEARNING_RATE = 256, 100, 5e-3
