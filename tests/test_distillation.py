@@ -132,7 +132,7 @@ def line_fit(**options: Any) -> tuple[ln.Fit, ln.Dataset, Any]:
 @pytest.mark.slow
 def test_a_fit_is_distilled_to_a_small_file(tmp_path: Path):
     fit, data, model = line_fit()
-    matched = fit.distil("bottleneck", num_updates=900)
+    matched = fit.distil("bottleneck", num_updates=2100)
     drawn, *_ = line_fit(distil="langevin", distil_updates=600)
     for kind, small in (("bottleneck", matched), ("langevin", drawn)):
         assert isinstance(small.problem.posterior, Distilled)
