@@ -14,7 +14,9 @@ from langenode.data import Dataset
 from langenode.fitting import methods
 from langenode.fitting.build import Streams
 from langenode.fitting.checkpoints import DrawCheckpoint
+from langenode.fitting.distilling import distil_problem, warn_of_failure
 from langenode.inference.density import places, whiten
+from langenode.inference.distillation import SamplerKind
 from langenode.inference.errors import FitError
 from langenode.inference.problem import Problem, linearised
 from langenode.posteriors import Density, Empirical
@@ -61,9 +63,22 @@ def draw(
         found = linearised(found, problem.prior.to_weights(sampled.centre))
     record |= {"method": method.name, "num_draws": len(weights), **sampled.diagnostics}
     record |= sampled.trust._asdict()
+    asked = method.distils(getattr(config, method.name))
+    if asked is not None:
+        found, record["distilled"] = _distilled(found, density, asked, config.seed, on_step)
     if sampled.r_hats is not None:
         record["rhat_profile"] = _profile(density, sampled.r_hats)
     return found, record | {"reference_rank": method.reference_rank}
+
+
+def _distilled(
+    problem: Problem, density: Density, asked: tuple[SamplerKind, int], seed: int, on_step: OnStep | None
+) -> tuple[Problem, dict[str, Any]]:
+    """The problem with a trained sampler in place of its draws; with its draws where the sampler is not near them."""
+    found, distillation = distil_problem(problem, density, *asked, key=Streams.of(seed).sampler, on_step=on_step)
+    warn_of_failure(distillation, "the draws are kept")
+    is_used = distillation.is_near
+    return found if is_used else problem, {**distillation.record, "is_used": is_used}
 
 
 def _watched(method: methods.Drawn, on_step: OnStep | None, checkpoint: DrawCheckpoint | None) -> dict[str, Any]:

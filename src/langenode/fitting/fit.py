@@ -13,7 +13,10 @@ from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Companion, Experiment, Results, Splits
 from langenode.fitting import build, evaluation, fit_file
 from langenode.fitting.build import Streams
+from langenode.fitting.distilling import distil_problem, warn_of_failure
 from langenode.fitting.units.predicting import Members, UnitPrediction, joined, predict_units, with_doses_at_once
+from langenode.inference.density import whiten
+from langenode.inference.distillation import SamplerKind
 from langenode.inference.predictions import (
     Prediction,
     PredictionKeys,
@@ -111,6 +114,31 @@ class Fit:
         """The same draws as one array, (sample, weight); `fit.problem.partition.names` names the columns."""
         key = PredictionKeys.of(self._key(seed)).weights
         return np.asarray(sample_weights(self.problem.posterior, num_samples, key=key))
+
+    def distil(
+        self,
+        kind: SamplerKind = "bottleneck",
+        *,
+        num_updates: int = 3000,
+        train: Dataset | None = None,
+        seed: int | None = None,
+    ) -> "Fit":
+        """The same fit with a trained sampler in place of its draws: a small file that samples at once.
+
+        `bottleneck` is matched to what the draws predict, `langevin` to the weights themselves, which suits weights
+        that the data determine. `diagnostics["distilled"]` say how near it is to the draws; a warning where it is not
+        near inside the data. A fit from a file needs its training data as `train`.
+        """
+        train = self.train if train is None else train
+        if train is None:
+            raise DataError("draws are distilled at the training data; a fit from a file has none; give them as train=")
+        data = build.scaled(self.config, self.scaling, train)
+        density = whiten(self.problem, data, self.problem.prior.mean.dtype)
+        key = Streams.of(self.config.seed if seed is None else seed).sampler
+        problem, found = distil_problem(self.problem, density, kind, num_updates, key=key)
+        warn_of_failure(found, "keep the draws, or try the other kind")
+        record = {**self.diagnostics, "distilled": {**found.record, "is_used": True}}
+        return dataclasses.replace(self, problem=problem, diagnostics=record)
 
     def save(self, path: str | Path) -> None:
         """Write one .langenode file: whole or not at all."""

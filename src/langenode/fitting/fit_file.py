@@ -21,7 +21,8 @@ from langenode.inference.predictions import pooled_sigma
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, linearised, plain_positions
 from langenode.models import Linearised
-from langenode.posteriors import AbstractPosterior, Empirical, NewUnits, Reference, point
+from langenode.posteriors import AbstractPosterior, Distilled, Empirical, NewUnits, Reference, point
+from langenode.posteriors.distilled import empty
 from langenode.storage import container
 
 
@@ -43,6 +44,7 @@ def fit_bytes(problem: Problem, config: Config, header: Mapping[str, Any]) -> by
         "version": _version.__version__,
         "positions": list(plain_positions(problem)),
         "num_draws": len(problem.posterior.draws) if isinstance(problem.posterior, Empirical) else None,
+        "distilled": problem.posterior.sizes() if isinstance(problem.posterior, Distilled) else None,
         "units": _units_header(problem.posterior),
         "reference_rank": _reference_rank(problem.posterior),
         "is_linearised": isinstance(problem.model, Linearised),
@@ -125,6 +127,8 @@ def _untrained(config: Config, header: Mapping[str, Any], model: Any, weights: j
         return point(weights.dtype)
     method = methods.find(config.method)
     if not isinstance(method, Trained):
+        if header.get("distilled") is not None:
+            return empty(header["distilled"], weights)
         if header["num_draws"] is None:
             raise ValueError("num_draws must say how many draws there are")
         return Empirical(jnp.broadcast_to(weights, (header["num_draws"], *weights.shape)))

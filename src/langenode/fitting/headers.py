@@ -4,12 +4,13 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field
 
 from langenode.data import Columns, DataError, Scaling
+from langenode.inference.distillation import MOST_LATENTS, MOST_RANK
 from langenode.inference.targets import Hierarchical, Population, Posterior, Target, Tempered
 from langenode.storage import container
 from langenode.storage.container import FitFileError
@@ -34,6 +35,14 @@ class UnitsHeader(_Header):
     has_occasions: bool
 
 
+class DistilledHeader(_Header):
+    """The sizes of a trained sampler that stands for draws."""
+
+    kind: Literal["langevin", "bottleneck"]
+    rank: Annotated[int, Field(ge=1, le=MOST_RANK)] | None = None
+    latents: Annotated[int, Field(ge=1, le=MOST_LATENTS)] = 1
+
+
 class FitHeader(_Header):
     """What a fit file says beside its arrays."""
 
@@ -46,6 +55,7 @@ class FitHeader(_Header):
     positions: list[Whole]
     target: dict[str, Any]
     num_draws: Annotated[int, Field(ge=1)] | None
+    distilled: "DistilledHeader | None" = None
     units: "UnitsHeader | None"
     reference_rank: Whole | None
     is_linearised: bool

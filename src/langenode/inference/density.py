@@ -245,9 +245,10 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
     first, case = distinct_cases(data)
     shape = (len(first), *data.outputs.shape[1:])
     if noise.sigma is not None:
-        precision = np.where(data.mask, np.asarray(noise.sigma[0], float) ** -2.0, 0.0)
+        sigma = np.broadcast_to(np.asarray(noise.sigma[0], float), data.outputs.shape)
+        precision = np.where(data.mask, sigma**-2.0, 0.0)
         weight, mean, scatter = _pooled(data, case, precision, shape)
-        log_scales = np.log(np.asarray(noise.sigma[0], float)[data.mask]) + 0.5 * np.log(2.0 * np.pi)
+        log_scales = np.log(sigma[data.mask]) + 0.5 * np.log(2.0 * np.pi)
         constant = -0.5 * scatter.sum() - log_scales.sum()
         cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
         root = jnp.asarray(np.sqrt(weight), dtype)

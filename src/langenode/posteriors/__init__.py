@@ -7,6 +7,7 @@ Does not belong here: an algorithm that turns a density into draws (`samplers`),
 from langenode.posteriors.base import AbstractPosterior, AbstractVariational, BoundTerms, Draw, Reference, cast
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
 from langenode.posteriors.density import Density, Sampled
+from langenode.posteriors.distilled import Distilled
 from langenode.posteriors.empirical import Empirical
 from langenode.posteriors.gaussian import Gaussian, gaussian
 from langenode.posteriors.langevin import Langevin, graded_grid, langevin, uniform_grid
@@ -23,6 +24,7 @@ __all__ = [
     "BoundTerms",
     "Density",
     "Departures",
+    "Distilled",
     "Draw",
     "Empirical",
     "Gaussian",

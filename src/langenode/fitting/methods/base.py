@@ -92,7 +92,8 @@ class Drawn(Method):
     model's linearisation at the mode. `reference_rank`: draws that are trusted may serve other methods as the
     reference; the lowest rank is preferred. `has_steps`: `draw` takes an `on_step`. `has_checkpoint`: it takes a
     `checkpoint`, whose `read(shape)` gives a stored state of the shape that `shape(sizes)` makes, or None, and whose
-    `write(state, sizes)` stores one now and then.
+    `write(state, sizes)` stores one now and then. `distils(options)` names the trained sampler that takes the draws'
+    place in the fit, where it is near enough to them, and the number of updates.
     """
 
     draw: Callable[..., "Sampled"]
@@ -108,6 +109,7 @@ class Drawn(Method):
     reference_rank: int | None = None
     has_steps: bool = False
     has_checkpoint: bool = False
+    distils: Callable[[Any], tuple[Literal["langevin", "bottleneck"], int] | None] = lambda options: None
 
     def check(self, config: Config) -> None:
         """Raise a `ConfigError` where the method cannot do what is asked."""

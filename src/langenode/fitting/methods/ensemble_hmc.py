@@ -1,6 +1,6 @@
 """An annealed ensemble of Hamiltonian chains."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,10 @@ class Options(DrawnOptions):
     """transitions of each member at most; none: 512, or 128 up to 50 weights"""
     with_evidence: bool = False
     """estimate the log-evidence, roughly, by following the powers of the likelihood down again"""
+    distil: Literal["langevin", "bottleneck"] | None = None
+    """trained sampler that takes the draws' place in the fit where it predicts as they do: a small file"""
+    distil_updates: Count = 3000
+    """gradient updates of that sampler"""
 
 
 def draw(
@@ -61,5 +65,6 @@ METHOD = Drawn(
     draw=draw,
     has_steps=True,
     has_checkpoint=True,
+    distils=lambda options: None if options.distil is None else (options.distil, options.distil_updates),
     reference_rank=0,
 )

@@ -12,8 +12,9 @@ from langenode.scores.diagnostics import LogEvidence
 TARGET_ESS = 0.5
 # Log-likelihoods are raised to this many spreads (of the middle 80 %) below the median: one lost member sets no power.
 TAIL = 3.0
-# No power is raised by less than this part, so that the way has an end.
-LEAST_RISE = 1.01
+# No power is raised by less than this part, so that the way has an end: where more than half of the members are lost in
+# places that they cannot leave, their weights allow hardly any rise, and 1.01 took more than 250 powers.
+LEAST_RISE = 1.15
 LEAST_POWER = 1e-12
 NUM_BISECTIONS = 60
 

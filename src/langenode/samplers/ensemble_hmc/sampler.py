@@ -22,8 +22,9 @@ TARGET_ACCEPTANCE = 0.9
 # Transitions of the warm-up at which the metric is renewed, and how much of earlier curvatures is kept each time.
 RENEWALS, FORGETTING = (2, 4, 6, 9, 13, 18), 0.7
 # Transitions of the warm-up before which lost members are brought back. A member is lost where its log-likelihood is
-# below the median by LOST nats, and by LOST_SPREADS times the spread of the middle 80 % of the members.
-RETURNS, LOST, LOST_SPREADS = (0, 6, 12), 30.0, 2.0
+# below that of the best quarter by LOST nats, and by LOST_SPREADS times the spread of the members: that of the middle
+# 80 %, or BEST_SPREADS times that of the best quarter where this is less, since more than half may be lost.
+RETURNS, LOST, LOST_SPREADS, BEST_SPREADS = (0, 6, 12), 30.0, 2.5, 6.0
 # Transitions between two comparisons of the members, and the fewest that a budget leaves.
 LOOK, FEWEST = 64, 16
 LOWEST_ACCEPTANCE = 0.1
@@ -233,13 +234,19 @@ def _warm(density: Density, options: _Options, state: State, rng: np.random.Gene
 def _without_lost(state: State, rng: np.random.Generator) -> State:
     """Put members that the annealing has left in hopeless places where others are."""
     values = np.asarray(state.members.log_likelihood, float)
-    low, middle, high = np.quantile(values, (0.1, 0.5, 0.9))
-    is_lost = values < middle - LOST - LOST_SPREADS * (high - low)
+    is_lost = lost(values)
     if not is_lost.any():
         return state
     taken = np.where(is_lost, rng.choice(np.flatnonzero(~is_lost), len(values)), np.arange(len(values)))
     members = _placed(jax.tree.map(lambda part: jnp.asarray(np.asarray(part)[taken]), state.members))
     return state._replace(members=members, log_steps=state.log_steps[taken], num_lost=state.num_lost + is_lost.sum())
+
+
+def lost(values: np.ndarray) -> np.ndarray:
+    """Which members have log-likelihoods that are hopelessly below those of others."""
+    low, good, high = np.quantile(values, (0.1, 0.75, 0.9))
+    spread = min(high - low, BEST_SPREADS * (values.max() - good))
+    return values < good - LOST - LOST_SPREADS * spread
 
 
 def _sample(density: Density, options: _Options, state: State, rng: np.random.Generator) -> State:
