@@ -109,11 +109,11 @@ def test_ranks_of_simulated_effects_among_their_draws_are_uniform():
 
 def test_intervals_and_bands_of_simulated_data_hold():
     """Few data sets here; the benchmark has the full table."""
-    found = [recover("rich", seed, has_gains=False) for seed in range(6)]
+    found = [recover("rich", seed, has_exact=False) for seed in range(6)]
     summary = summarise("rich", found)
     num_intervals = 8 * len(found)
     lowest, highest = scipy.stats.binom.ppf([0.005, 0.995], num_intervals, 0.9) / num_intervals
     assert lowest <= summary.intervals <= highest
-    problems.assert_mean(np.array([one.coverage for one in found]), 0.9)
+    problems.assert_mean(np.array([one.new.coverage for one in found]), 0.9)
     # A flat direction must be said, and here there is none.
     assert summary.num_indefinite == 0
