@@ -18,6 +18,7 @@ from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
 from langenode.fitting.units.integration import integration_error
 from langenode.fitting.units.scoring import first_readings
+from langenode.fitting.units.starting import about_normal, has_modes
 from langenode.inference.hierarchical import estimate as estimating
 from langenode.inference.hierarchical import uncertainty
 from langenode.inference.hierarchical.conditional import member_of, stacked
@@ -35,7 +36,7 @@ from langenode.posteriors import Gaussian, Standard, cast
 
 # Models for data without known equations.
 GENERIC = (LatentODE, LatentCurve)
-NETWORK_TOLERANCE = 1e-3
+NETWORK_TOLERANCE, MAP_TOLERANCE = 1e-3, 1e-5
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
 # Spreads between units that a score is averaged over.
@@ -67,7 +68,9 @@ def settings_of(config: Config, family: Family) -> Settings:
 
 def tolerance_of(family: Family) -> float:
     """When a search ends, relative to the objective: no band depends on the last digits of a network's weights."""
-    return NETWORK_TOLERANCE if isinstance(family.model, GENERIC) else Settings().tolerance
+    if isinstance(family.model, GENERIC):
+        return NETWORK_TOLERANCE
+    return MAP_TOLERANCE if has_modes(family) else Settings().tolerance
 
 
 def with_first_noise(model: Any) -> Any:
@@ -131,9 +134,12 @@ def solve_units(
         if family is None:
             family = families.make_family(config, start, scaling, where)
         prior = families.make_prior(config, family, train)
-        found = estimating.estimate(
-            family, units, prior=prior, settings=settings_of(config, family), seed=config.seed, on_step=on_step
-        )
+        settings = settings_of(config, family)
+        if has_modes(family):
+            family = about_normal(config, family, units, prior, settings, on_step)
+            if settings.num_importance > 0:  # Laplace's approximation is poor where a map bends
+                settings = settings._replace(num_laplace=0)
+        found = estimating.estimate(family, units, prior=prior, settings=settings, seed=config.seed, on_step=on_step)
         drawn, information = draw_families(config, found, units, prior, on_step)
         families_stack = stacked([found.family, *drawn])
         diagnostics = {} if is_companion else diagnose(config, found, units, prior, information, train, scaling)
@@ -157,7 +163,11 @@ def draw_families(
         fixed = fixed | ~of_last_layers(family)
     num_free = int((uncertainty.has_effect(family) & ~fixed).sum())
     information, shown = None, None
-    if num_free <= uncertainty.MOST_FOR_LAPLACE and units.num <= estimating.MOST_TOGETHER:
+    if units.num > estimating.MOST_TOGETHER:
+        arguments = (family, units, found.modes, points, prior)
+        information = uncertainty.score_information(*arguments, fixed=fixed)
+        drawn = uncertainty.normal_draws(family, information, num, rng=rng)
+    elif num_free <= uncertainty.MOST_FOR_LAPLACE:
         arguments = (family, units, found.modes, points, prior)
         information = uncertainty.observed_information(*arguments, fixed=fixed, rule=rule)
         density = uncertainty.log_posterior_of(*arguments, rule=rule)
@@ -165,7 +175,8 @@ def draw_families(
     else:
         if on_step is not None:
             shown = lambda step: on_step(step, num, "bootstrap over units")  # noqa: E731
-        drawn = uncertainty.bootstrap_draws(family, units, found.modes, points, prior, num, rng=rng, on_step=shown)
+        arguments = (family, units, found.modes, points, prior, num)
+        drawn = uncertainty.bootstrap_draws(*arguments, rng=rng, rule=rule, on_step=shown)
     if isinstance(family.effects, Standard):
         drawn = uncertainty.with_drawn_spreads(drawn, int(np.asarray(units.weight > 0).sum()), rng)
     return drawn, information
@@ -238,11 +249,12 @@ def diagnose(
     )
     value += to_data
     num_numbers = uncertainty.num_numbers(family)
+    has_laplace = units.num <= estimating.MOST_TOGETHER and np.isfinite(found.laplace)
     record: dict[str, Any] = {
         "log_likelihood": value,
         "log_likelihood_se": error,
-        # With many units it was maximised for some of them only.
-        "laplace": found.laplace + to_data if units.num <= estimating.MOST_TOGETHER else None,
+        # With many units it was maximised for some of them only, and of maps with several modes not at all.
+        "laplace": found.laplace + to_data if has_laplace else None,
         "num_parameters": num_numbers,
         "num_units": int(np.asarray(units.weight > 0).sum()),
         "aic": 2.0 * num_numbers - 2.0 * value,
