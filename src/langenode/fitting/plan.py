@@ -119,7 +119,7 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     of_data = "population" if has_replicates(data) else "posterior"
     target = asked.get("target") or ("hierarchical" if isinstance(model, UnitModel) else of_data)
     duration = float((data.times[:, -1] - data.times[:, 0]).max())
-    # Long gaps between readings are subdivided as for our own models; in the data's own unit of time. A formula has none.
+    # Long gaps between readings are subdivided as for our own models, in the data's own unit of time; not for formulas.
     is_formula = isinstance(model, UnitModel) and model.curve is not None
     step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 and not is_formula else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}

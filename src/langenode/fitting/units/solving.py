@@ -39,6 +39,8 @@ GENERIC = (LatentODE, LatentCurve)
 NETWORK_TOLERANCE, MAP_TOLERANCE = 1e-3, 1e-5
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
+# The same of very many units, of which no single one matters; and how many of them are looked at one by one.
+REPORTED_OF_MANY, MOST_CHECKED = 256, 1000
 # Spreads between units that a score is averaged over.
 NUM_SPREADS = 8
 # Least-squares noise is more than that of a family, whose effects explain a part of it: where a search starts.
@@ -244,9 +246,8 @@ def diagnose(
     from langenode.fitting.units import checking
 
     family, to_data = found.family, log_slopes(units, scaling)
-    value, error, _ = estimating.log_likelihood(
-        family, units, found.modes, num_points=REPORTED_POINTS, seed=config.seed
-    )
+    num_points = REPORTED_OF_MANY if units.num > estimating.MOST_TOGETHER else REPORTED_POINTS
+    value, error, _ = estimating.log_likelihood(family, units, found.modes, num_points=num_points, seed=config.seed)
     value += to_data
     num_numbers = uncertainty.num_numbers(family)
     has_laplace = units.num <= estimating.MOST_TOGETHER and np.isfinite(found.laplace)
@@ -269,7 +270,7 @@ def diagnose(
         record["sandwich_ratio"] = float(np.nanmax(ratio))
         if isinstance(family.model, UnitModel) and isinstance(family.effects, Gaussian):
             record["parameters"] = checking.parameter_table(family, information)
-    record |= checking.unit_diagnostics(family, units, num_points=512, seed=config.seed)
+    record |= checking.unit_diagnostics(family, units, num_points=512, seed=config.seed, most=MOST_CHECKED)
     record["integration_error"] = integration_error(family, units, seed=config.seed)
     if record["integration_error"] > MOST_INTEGRATION_ERROR:
         warnings.warn(
