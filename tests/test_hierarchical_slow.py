@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import two_kinds
 from hierarchical_recovery import recover, summarise
 from one_compartment import (
     RICH,
@@ -117,3 +118,12 @@ def test_intervals_and_bands_of_simulated_data_hold():
     problems.assert_mean(np.array([one.new.coverage for one in found]), 0.9)
     # A flat direction must be said, and here there is none.
     assert summary.num_indefinite == 0
+
+
+def test_units_of_two_kinds_are_served_by_a_map_with_several_modes():
+    """New units are more probable by the bottleneck than by a normal distribution, beyond two standard errors."""
+    data, new = two_kinds.simulate(two_kinds.NUM_UNITS, seed=0), two_kinds.simulate(two_kinds.NUM_NEW, seed=10_000)
+    normal, mixed = (two_kinds.score(two_kinds.fit(data, method), new) for method in two_kinds.METHODS)
+    gain = mixed.log_scores - normal.log_scores
+    assert gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(len(gain))
+    assert abs(mixed.coverage[0] - 0.5) < abs(normal.coverage[0] - 0.5)
