@@ -5,9 +5,9 @@
 # own pace and has its knee at its own capacity; no equation is known for either. **Question:** when will a cell fall
 # below 80 % of its capacity, given its first readings?
 #
-# The mean rate of ageing so far is a network of time and of two latent inputs. These are each cell's own, normal between
-# cells, and mean nothing by themselves: the network shapes what they do. The data are simulated, so that the future of
-# the new cells is known.
+# The mean rate of ageing so far is a network of time and of two latent inputs. These are each cell's own, normal
+# between cells, and mean nothing by themselves: the network shapes what they do. The data are simulated, so that the
+# future of the new cells is known.
 
 # %%
 import os
