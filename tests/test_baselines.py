@@ -189,6 +189,7 @@ def test_laplace_says_when_it_is_far_off():
     assert not found.trust.is_trusted and "k-hat" in found.trust.reason
 
 
+@pytest.mark.slow
 def test_pathfinder_weighs_its_draws(problem):
     found = samplers.pathfinder(linear_density(problem), key=jax.random.key(5), **SMALL["pathfinder"])
     values, exact = moments(whiten(found.draws, problem))
@@ -351,6 +352,7 @@ def test_sizes_that_make_no_sense_are_refused(method, options, message, problem)
 # --- budgets and verdicts
 
 
+@pytest.mark.slow
 def test_a_budget_ends_nuts_and_sgld_early(problem):
     density = linear_density(problem)
     found = samplers.nuts(density, key=jax.random.key(16), **SMALL["nuts"], budget=0.0)
@@ -397,6 +399,7 @@ def _reverse_only(z):
 _reverse_only.defvjp(lambda z: (jnp.sin(z), z), lambda z, cotangent: (cotangent * jnp.cos(z),))
 
 
+@pytest.mark.slow
 def test_a_model_that_goes_backwards_only_has_the_same_curvature():
     mix = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
     point = jnp.asarray([0.3, -0.4])

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -110,19 +109,6 @@ def test_a_wrong_word_gives_one_line(words, message):
 # Stages
 
 
-def test_a_log_file_has_plain_lines_and_json_stands_alone_on_standard_output(whole):
-    folder, out = whole
-    log = (folder / "log").read_text()
-    assert not re.search(r"[^\n -~]", log), "control characters in a log file"
-    words = [line.split(":")[0] for line in log.splitlines()]
-    assert [word for word in words if word.startswith("update")] == [f"update {n}/40" for n in (10, 20, 30, 40)]
-    assert [word for word in words if word in VERBS] == ["simulate", "fit", "predict", "evaluate", "report"]
-    found = json.loads(out)
-    stored = json.loads((folder / "run" / "metrics.json").read_text())
-    assert found["run"] == str(folder / "run") and found["metrics"] == stored and set(stored["seconds"])
-    assert set(found["files"]) == {str(path) for path in (folder / "run").iterdir()}
-
-
 @pytest.mark.slow
 def test_stages_one_by_one_are_the_run(whole, tmp_path):
     folder = tmp_path / "run"
@@ -141,31 +127,6 @@ def test_stages_one_by_one_are_the_run(whole, tmp_path):
     assert (folder / "history.csv").read_bytes() == (whole[0] / "run" / "history.csv").read_bytes()
     names = [sorted(str(p.relative_to(root)) for p in root.rglob("*")) for root in (folder, whole[0] / "run")]
     assert names[0] == names[1]
-
-
-def test_what_is_done_is_left_alone_unless_forced(whole):
-    folder = whole[0] / "run"
-    before = contents(folder)
-    for verb in ("fit", "predict", "evaluate", "report"):
-        found = done(verb, folder, "--json")
-        assert "is there already; use --force" in found.err
-        assert json.loads(found.out)["metrics"]["experiment"] == "ou"
-    for verb in ("run", "simulate"):
-        found = done(verb, "ou", "--out", folder, "--json", *OU)
-        assert "resuming the run" in found.err and json.loads(found.out)["run"] == str(folder)
-    assert contents(folder) == before
-    done("report", folder, "--force")
-    after = contents(folder)
-    changed = {Path(name).name for name in before if after[name] != before[name] and before[name] is not None}
-    assert changed == {"report.html"} and set(after) == set(before)
-
-
-def test_verbose_says_the_configuration_and_shows_tracebacks(whole):
-    folder = whole[0] / "run"
-    found = done("run", "ou", "--out", folder, "-v", *OU)
-    assert tomllib.loads(found.err[found.err.index("experiment =") :])["training"]["num_updates"] == 40
-    refused = langenode("evaluate", folder.parent, "--verbose")
-    assert refused.code == 2 and "Traceback" in refused.err and refused.err.splitlines()[-1].startswith("langenode: ")
 
 
 # A shell's background job has SIGINT ignored, and so have its children: this one must hear it.

@@ -81,6 +81,7 @@ def test_a_linear_gaussian_posterior_is_found_with_its_evidence(dtype):
     assert abs(found.diagnostics["log_evidence"] - evidence) < 5.0 * found.diagnostics["log_evidence_se"]
 
 
+@pytest.mark.slow
 def test_the_ensemble_agrees_in_a_diagonal_metric_above_fifty_weights():
     model = linear(dim=60, num=20)
     found = ensemble_hmc(model.density(), key=jax.random.key(4), **small(num_members=16, num_leapfrog=64))
@@ -168,6 +169,7 @@ def test_a_model_that_never_gives_a_number_is_refused():
         ensemble_hmc(density, key=jax.random.key(0), **SMALL)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one():
     density, states = linear(dtype=np.float32).density(np.float32), []
     options = small(least_transitions=64)

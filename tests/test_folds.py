@@ -214,6 +214,7 @@ def test_from_python_a_few_trajectories_are_fitted_with_folds():
 # From 40 trajectories on
 
 
+@pytest.mark.slow
 def test_from_40_trajectories_on_python_sets_validation_data_aside_like_the_command(capsys):
     data = relaxations(40)
     small = {**SMALL, "model": {**SMALL["model"], "kind": "state"}}
@@ -241,6 +242,7 @@ def test_few_conditions_of_many_trajectories_are_all_trained_on():
     assert splits.train.num_conditions == splits.validation.num_conditions == splits.test.num_conditions == 2
 
 
+@pytest.mark.slow
 def test_nothing_is_set_aside_where_folds_are_turned_off_and_a_given_split_is_kept():
     data = relaxations(40)
     config, fitted = planned(data, data={"split": [0.5, 0.5, 0.0]})
@@ -309,7 +311,8 @@ def test_predictions_are_those_of_the_fits_that_did_not_see_the_trajectory(run):
     assert len(np.unique(fold)) == 5
 
 
-@pytest.mark.parametrize("last", ["fold-3-mle.langenode", pytest.param("fold-2.langenode", marks=[pytest.mark.slow])])
+@pytest.mark.slow
+@pytest.mark.parametrize("last", ["fold-3-mle.langenode", "fold-2.langenode"])
 def test_a_run_that_was_ended_between_folds_resumes_and_gives_the_same_bytes(run, last):
     home, _ = run
     place = home / f"after {last}"

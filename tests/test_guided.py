@@ -220,6 +220,7 @@ def folded_residual(z):
     return (jnp.abs(z) - 1.5) / 0.2
 
 
+@pytest.mark.slow
 def test_the_evidence_of_modes_that_do_not_overlap():
     one = gaussian_constant(1.0, 1)
     axis = np.linspace(0.0, 4.0, 4001)
@@ -291,6 +292,7 @@ def test_moves_leave_a_gaussian_invariant():
 # --- the pilot and the verdict
 
 
+@pytest.mark.slow
 def test_the_pilot_takes_no_softening_for_a_linear_model():
     problem = problems.linear_gaussian(2, num_data=4, sigma=0.2)
     residual, constant = linear_residual(problem)
@@ -329,6 +331,7 @@ def expected_runs(num_cells, dim, num_paths, num_steps, num_iterations):
     return num_points * (min(num_cells, dim) + 2) + num_paths
 
 
+@pytest.mark.slow
 def test_the_count_of_model_runs_is_that_of_the_model_and_of_the_formula():
     """Two lengths and one linearisation per step, whose passes share one value; once more at the end of a path."""
     runs = []

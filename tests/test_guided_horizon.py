@@ -72,6 +72,7 @@ def test_only_more_evidence_at_the_shorter_horizon_counts_against_a_run():
     assert judge_gap(distrusted, more, 0.25) is distrusted
 
 
+@pytest.mark.slow
 def test_a_long_horizon_that_misses_a_part_is_flagged():
     """Paths of horizon 0.5 find three quarters of the evidence with nearly equal weights, and say 0.01 of its log."""
     case = CASES["z^2 + 0.3 z = 1, sigma 0.2"]

@@ -375,7 +375,12 @@ def test_unknown_options_are_refused(wrong):
 
 @pytest.mark.parametrize(
     ("step_kind", "start", "rank"),
-    [("exact", "learned", None), ("euler", "learned", 2), ("exact", "paper", 2), ("euler", "paper", None)],
+    [
+        ("exact", "learned", None),
+        pytest.param("euler", "learned", 2, marks=[pytest.mark.slow]),
+        pytest.param("exact", "paper", 2, marks=[pytest.mark.slow]),
+        ("euler", "paper", None),
+    ],
 )
 def test_weights_of_an_untrained_chain_average_to_the_evidence(step_kind, start, rank):
     reference = problems.reference_of(3, rank=rank)
@@ -645,6 +650,7 @@ def test_a_chain_in_segments_is_one_scan_over_all_steps(monkeypatch, num_steps):
     np.testing.assert_allclose(draw.log_ratio - begin.log_ratio, plain.log_ratio[0], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_prime_number_of_steps_needs_little_more_memory_than_a_round_one():
     def memory(num_steps):
         chain = paper_langevin(standard(2), jnp.ones(2), num_steps=num_steps, key=jax.random.key(0))

@@ -249,6 +249,7 @@ def test_bands_and_readings_of_a_positive_output_are_never_negative(positive_fit
     assert noisy.min() >= 0.0 and prediction.outputs.min() >= 0.0
 
 
+@pytest.mark.slow
 def test_a_fit_on_another_scale_is_the_same_from_its_file(positive_fit, tmp_path):
     fit, test = positive_fit
     fit.save(tmp_path / "a.langenode")

@@ -153,7 +153,9 @@ def test_paper_stress_is_the_difference_of_its_potential():
     )
 
 
-@pytest.mark.parametrize("name", ["paper", "paper with rates", "maxwell", "corrected"])
+@pytest.mark.parametrize(
+    "name", ["paper", "paper with rates", "maxwell", pytest.param("corrected", marks=[pytest.mark.slow])]
+)
 def test_isotropic_laws_turn_with_the_frame(name):
     laws = {**TENSOR_LAWS, "paper": paper_law(), "paper with rates": paper_law(rate_potential=True)}
     law, turn = laws[name], rotation(5)
@@ -317,7 +319,9 @@ def test_steps_are_of_second_order(name):
     assert abs(slope - 2.0) < 0.4
 
 
-@pytest.mark.parametrize("name", ["corrected", pytest.param("paper", marks=[pytest.mark.slow]), "paper with rates"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(n, marks=[pytest.mark.slow]) for n in ("corrected", "paper")), "paper with rates"]
+)
 def test_padding_changes_nothing(name):
     """Also where rates are taken over a last step of no length."""
     laws = {**TENSOR_LAWS, "paper": paper_law(), "paper with rates": paper_law(rate_potential=True)}

@@ -442,6 +442,7 @@ def test_the_energy_distance_of_two_empirical_laws_is_their_own():
     assert metrics.energy_distance(samples, data, fair=False) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_energy_floor_is_what_two_samples_of_one_law_have():
     """Its expectation is (1/R + 1/n) E|Y - Y'|; many conditions keep the sampling error small."""
     rng = np.random.default_rng(4)

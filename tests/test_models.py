@@ -153,7 +153,7 @@ def solve_adjustable(times, inputs, initial, *, rate=1.0, growth=0.0, stiff=Fals
     return np.asarray(run(solver, adjustable, np.array([initial]), times, columns))[:, 0]
 
 
-@pytest.mark.parametrize("num", [5, 3, 1])
+@pytest.mark.parametrize("num", [pytest.param(5, marks=[pytest.mark.slow]), 3, 1])
 def test_adaptive_keeps_its_tolerance_also_with_padding(num):
     times, inputs = KINKED
     exact = driven_piecewise(times, inputs, 0.3)

@@ -245,6 +245,7 @@ def test_a_penalty_s_shift_is_that_of_ridge_regression():
     assert shift == pytest.approx(np.sqrt(away @ (rows.T @ rows / 0.1**2) @ away / 3), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_penalty_that_is_asked_for_is_measured():
     options = {"mle": {"penalty": 0.1}}
     found = fit(lines(), Line(jnp.asarray(1.0)), options=options)

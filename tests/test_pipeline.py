@@ -1,11 +1,14 @@
 """A whole run of the OU demonstration with small settings, from the command line."""
 
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from commands import langenode
+from commands import contents, done, langenode
 from langenode.fitting.choose import configure
 from langenode.fitting.facade import load_fit
 from langenode.fitting.progress import Reporter
@@ -44,22 +47,62 @@ def flags(settings):
     return [text for name, value in pairs for text in ("--set", f"{name}={json.dumps(value)}")]
 
 
+ASKED = ["--seed", "3", *flags(SMALL)]
+
+
 @pytest.fixture(scope="module")
 def population_run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "ou"
-    done = langenode("run", "ou", "--out", str(path), "--seed", "3", *flags(SMALL))
-    assert done.code == 0, done.err
-    return path, done
+    found = done("run", "ou", "--json", "--out", path, *ASKED)
+    return path, found
 
 
 def test_a_run_writes_its_files_and_ends_with_a_table(population_run):
-    path, done = population_run
+    path, found = population_run
     assert {entry.name for entry in path.iterdir()} == FILES | {"companion-bbvi.langenode"}
     names = {entry.name for entry in (path / "figures").iterdir()}
     pictures = {"calibration", "density", "loss", "w1", "weight_paths", "weights"}
     assert names == {"index.json", *(f"{name}.png" for name in pictures)}
-    assert "W1 to the data" in done.out and "update 40/40" in done.err
-    assert "warning" not in done.err.lower()
+    assert "W1 to the data" in done("run", "ou", "--out", path, *ASKED).out
+    assert "warning" not in found.err.lower()
+
+
+def test_a_log_has_plain_lines_and_json_stands_alone_on_standard_output(population_run):
+    path, found = population_run
+    assert not re.search(r"[^\n -~]", found.err), "control characters in a log"
+    words = [line.split(":")[0] for line in found.err.splitlines()]
+    updates = [word for word in words if word.startswith("update")]
+    assert updates[:4] == [f"update {n}/40" for n in (10, 20, 30, 40)]  # a fit to compare with follows
+    stages = ["simulate", "fit", "predict", "evaluate", "report"]
+    assert [word for word in words if word in stages] == stages
+    said, stored = json.loads(found.out), json.loads((path / "metrics.json").read_text())
+    assert said["run"] == str(path) and said["metrics"] == stored and set(stored["seconds"])
+    assert set(said["files"]) == {str(entry) for entry in path.iterdir()}
+
+
+def test_what_is_done_is_left_alone_unless_forced(population_run):
+    path, _ = population_run
+    before = contents(path)
+    for verb in ("fit", "predict", "evaluate", "report"):
+        found = done(verb, path, "--json")
+        assert "is there already; use --force" in found.err
+        assert json.loads(found.out)["metrics"]["experiment"] == "ou"
+    for verb in ("run", "simulate"):
+        found = done(verb, "ou", "--out", path, "--json", *ASKED)
+        assert "resuming the run" in found.err and json.loads(found.out)["run"] == str(path)
+    assert contents(path) == before
+    done("report", path, "--force")
+    after = contents(path)
+    changed = {Path(name).name for name in before if after[name] != before[name] and before[name] is not None}
+    assert changed == {"report.html"} and set(after) == set(before)
+
+
+def test_verbose_says_the_configuration_and_shows_tracebacks(population_run):
+    path, _ = population_run
+    found = done("run", "ou", "--out", path, "-v", *ASKED)
+    assert tomllib.loads(found.err[found.err.index("experiment =") :])["training"]["num_updates"] == 40
+    refused = langenode("evaluate", path.parent, "--verbose")
+    assert refused.code == 2 and "Traceback" in refused.err and refused.err.splitlines()[-1].startswith("langenode: ")
 
 
 def test_metrics_have_what_is_promised(population_run):

@@ -72,6 +72,7 @@ def test_marginals_of_trajectories_are_those_of_the_master_equation(case):
         assert chi_square_p(column, probabilities) > 1e-4
 
 
+@pytest.mark.slow
 def test_two_species_against_their_exact_mean():
     """Dimerisation conserves M + 2 D, so D alone has a finite master equation, written down here by hand."""
     total = 20 + 2 * 3

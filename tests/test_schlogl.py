@@ -74,6 +74,7 @@ def test_w1_to_a_law_equals_scipys():
     np.testing.assert_allclose(metrics.w1_to_law(samples, values, law), expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_exact_data_are_near_the_exact_law():
     """W1 of n samples to their own law is at most a few standard errors of the mean."""
     law = schlogl.exact_law(configure("schlogl", []))

@@ -93,6 +93,7 @@ def test_a_failing_method_and_one_that_cannot_serve_are_listed(real):
     assert float(rows["map-3"]["seconds"]) > 0.0
 
 
+@pytest.mark.slow
 def test_the_same_command_tries_only_what_is_missing(real):
     folder, _ = real
     before = {name: contents(folder / name) for name in ("laplace-3", "map-3")}

@@ -182,6 +182,7 @@ def test_a_reading_below_its_limit_is_drawn_from_simulations_below_it():
     assert np.all(drawn[:, 1] == -1.0)
 
 
+@pytest.mark.slow
 def test_views_of_the_training_units(held_out):
     shown = views.unit_views(held_out.problem, held_out.config, held_out.test, held_out.rule)
     readings = held_out.test.outputs[..., 0]
