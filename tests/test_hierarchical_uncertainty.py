@@ -179,13 +179,6 @@ def test_mini_batches_of_units_find_the_same_maximum(readings, fitted, monkeypat
 
 
 @pytest.mark.slow
-def test_mini_batches_that_ended_too_soon_say_so(readings, monkeypatch):
-    monkeypatch.setattr(estimating, "MOST_TOGETHER", NUM_UNITS - 1)
-    settings = Settings(num_points=32, num_laplace=1, batch_units=12, num_updates=8, learning_rate=3e-2)
-    assert not estimate(constants(), units_of(readings), settings=settings).has_converged
-
-
-@pytest.mark.slow
 def test_scores_of_units_are_the_same_one_by_one_and_together(readings, fitted, monkeypatch):
     """And at the estimate they add up to zero, within a thousandth of a standard error each."""
     found, known = fitted

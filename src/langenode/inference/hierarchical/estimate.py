@@ -249,7 +249,7 @@ def estimate(
         last.log_likelihood,
         first.log_likelihood,
         first.num_evaluations + last.num_evaluations,
-        first.has_converged and last.has_converged,
+        last.has_converged,  # the first is but its start
         time.perf_counter() - begin,
     )
 
