@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import logsumexp
 
+from langenode._types import Float
 from langenode.data import Dataset
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.noise import Levels
@@ -49,11 +51,11 @@ RICH, SPARSE = Design(), Design(2, 4)
 SPARSE_TRUTH = Truth(additive=0.1, relative=0.3)
 
 
-def concentration(times, dose, log_ka, log_volume, log_clearance):
-    """The formula in NumPy; arrays broadcast."""
-    ka, volume = np.exp(log_ka), np.exp(log_volume)
-    ke = np.exp(log_clearance) / volume
-    return dose * ka / volume * (np.exp(-ke * times) - np.exp(-ka * times)) / (ka - ke)
+def concentration(times, dose, log_ka, log_volume, log_clearance, xp=np):
+    """The formula in NumPy or JAX; arrays broadcast."""
+    ka, volume = xp.exp(log_ka), xp.exp(log_volume)
+    ke = xp.exp(log_clearance) / volume
+    return dose * ka / volume * (xp.exp(-ke * times) - xp.exp(-ka * times)) / (ka - ke)
 
 
 def bateman(times, inputs, p):
@@ -104,17 +106,33 @@ def numbers_of(family: Family) -> np.ndarray:
 # Exact likelihoods
 
 
-def log_joint(numbers: np.ndarray, times: np.ndarray, readings: np.ndarray, xi: np.ndarray) -> np.ndarray:
-    """Log density of one unit's readings and white effects, for effects of shape (..., 3)."""
-    own = numbers[:3] + np.exp(numbers[3:6]) * xi
-    level = concentration(times, DOSE, *(own[..., place, None] for place in range(3)))
-    variance = np.exp(2.0 * numbers[6]) + (np.exp(numbers[7]) * level) ** 2
-    cells = -0.5 * (readings - level) ** 2 / variance - 0.5 * np.log(2.0 * np.pi * variance)
-    return cells.sum(-1) - 0.5 * (xi**2).sum(-1) - 1.5 * np.log(2.0 * np.pi)
+def log_joint(numbers, times, readings, xi, seen=1.0, xp=np):
+    """Log density of one unit's readings and white effects, for effects of shape (..., 3), in NumPy or JAX."""
+    own = numbers[:3] + xp.exp(numbers[3:6]) * xi
+    level = concentration(times, DOSE, *(own[..., place, None] for place in range(3)), xp=xp)
+    variance = xp.exp(2.0 * numbers[6]) + (xp.exp(numbers[7]) * level) ** 2
+    cells = -0.5 * (readings - level) ** 2 / variance - 0.5 * xp.log(2.0 * np.pi * variance)
+    return (seen * cells).sum(-1) - 0.5 * (xi**2).sum(-1) - 1.5 * np.log(2.0 * np.pi)
 
 
 def quadrature(numbers: np.ndarray, times: np.ndarray, readings: np.ndarray, *, num_nodes: int = 15) -> float:
     """The log-likelihood of one unit by Gauss-Hermite quadrature about its mode."""
+    mode, root = _centre(numbers, times, readings)
+    grid, log_weights = _nodes(num_nodes)
+    values = log_joint(numbers, times, readings, mode + grid @ root.T) + log_weights
+    return float(logsumexp(values) + np.log(abs(np.linalg.det(root))))
+
+
+def _nodes(num: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes in three dimensions, and the logarithms of the weights of an integrand itself."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(num)
+    grid = np.array(list(itertools.product(nodes, repeat=3)))
+    log_weights = np.log(np.array(list(itertools.product(weights, repeat=3)))).sum(1)
+    return grid, log_weights + 0.5 * (grid**2).sum(1)
+
+
+def _centre(numbers: np.ndarray, times: np.ndarray, readings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A unit's mode, and a root of the inverse curvature there."""
 
     def loss(xi):
         value = -log_joint(numbers, times, readings, xi)
@@ -122,14 +140,7 @@ def quadrature(numbers: np.ndarray, times: np.ndarray, readings: np.ndarray, *, 
 
     starts = ((0.0, 0.0, 0.0), (-1.5, -1.0, 0.5))  # absorption may be the slower of the two rates
     mode = min((minimize(loss, start, method="BFGS") for start in starts), key=lambda found: found.fun).x
-    curvature = _curvature(loss, mode)
-    root = np.linalg.inv(np.linalg.cholesky(curvature)).T
-    nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    grid = np.array(list(itertools.product(nodes, repeat=3)))
-    log_weights = np.log(np.array(list(itertools.product(weights, repeat=3)))).sum(1)
-    values = log_joint(numbers, times, readings, mode + grid @ root.T) + log_weights + 0.5 * (grid**2).sum(1)
-    highest = values.max()
-    return float(highest + np.log(np.exp(values - highest).sum()) + np.log(abs(np.linalg.det(root))))
+    return mode, np.linalg.inv(np.linalg.cholesky(_curvature(loss, mode))).T
 
 
 def _curvature(function, point: np.ndarray, step: float = 1e-3) -> np.ndarray:
@@ -153,3 +164,32 @@ def exact_log_likelihood(numbers: np.ndarray, data: Dataset, *, num_nodes: int =
         seen = data.mask[row, :, 0]
         total += quadrature(numbers, data.times[row, seen], data.outputs[row, seen, 0], num_nodes=num_nodes)
     return total
+
+
+def exact_estimate(
+    numbers: np.ndarray, data: Dataset, *, num_nodes: int = 11, num_rounds: int = 2
+) -> Float[np.ndarray, " number"]:
+    """The maximum of the exact likelihood near some numbers; nodes are centred anew in every round."""
+    grid, log_weights = (jnp.asarray(part) for part in _nodes(num_nodes))
+    for _ in range(num_rounds):
+        seen = data.mask[..., 0]
+        centres = [_centre(numbers, t[m], y[m]) for t, y, m in zip(data.times, data.outputs[..., 0], seen, strict=True)]
+        modes, roots = (jnp.asarray(np.array(part)) for part in zip(*centres, strict=True))
+        arrays = (jnp.asarray(data.times), jnp.asarray(data.outputs[..., 0]), jnp.asarray(seen, float), modes, roots)
+
+        def loss(flat, arrays=arrays):
+            value, slope = _loss(jnp.asarray(flat), arrays, grid, log_weights)
+            return float(value), np.asarray(slope)
+
+        numbers = minimize(loss, numbers, jac=True, method="L-BFGS-B").x
+    return numbers
+
+
+@jax.jit
+@jax.value_and_grad
+def _loss(numbers, arrays, grid, log_weights):
+    def one(times, readings, seen, mode, root):
+        values = log_joint(numbers, times, readings, mode + grid @ root.T, seen, xp=jnp) + log_weights
+        return jax.nn.logsumexp(values) + jnp.linalg.slogdet(root)[1]
+
+    return -jnp.sum(jax.vmap(one)(*arrays))

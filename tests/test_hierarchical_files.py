@@ -44,9 +44,9 @@ def data():
     return Dataset.from_list(rows, output_names=["y"])
 
 
-@pytest.fixture(scope="module")
-def fit(data):
-    return ln.fit(data, model=model(), method="gaussian-diagonal", seed=1, options=SMALL, progress=False)
+@pytest.fixture(scope="module", params=["gaussian-diagonal", "bottleneck"])
+def fit(data, request):
+    return ln.fit(data, model=model(), method=request.param, seed=1, options=SMALL, progress=False)
 
 
 def test_a_file_gives_the_same_predictions(fit, data, tmp_path):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import two_kinds
 from hierarchical_recovery import recover, summarise
 from one_compartment import (
     RICH,
@@ -109,11 +110,20 @@ def test_ranks_of_simulated_effects_among_their_draws_are_uniform():
 
 def test_intervals_and_bands_of_simulated_data_hold():
     """Few data sets here; the benchmark has the full table."""
-    found = [recover("rich", seed, has_gains=False) for seed in range(6)]
+    found = [recover("rich", seed, has_exact=False) for seed in range(6)]
     summary = summarise("rich", found)
     num_intervals = 8 * len(found)
     lowest, highest = scipy.stats.binom.ppf([0.005, 0.995], num_intervals, 0.9) / num_intervals
     assert lowest <= summary.intervals <= highest
-    problems.assert_mean(np.array([one.coverage for one in found]), 0.9)
+    problems.assert_mean(np.array([one.new.coverage for one in found]), 0.9)
     # A flat direction must be said, and here there is none.
     assert summary.num_indefinite == 0
+
+
+def test_units_of_two_kinds_are_served_by_a_map_with_several_modes():
+    """New units are more probable by the bottleneck than by a normal distribution, beyond two standard errors."""
+    data, new = two_kinds.simulate(two_kinds.NUM_UNITS, seed=0), two_kinds.simulate(two_kinds.NUM_NEW, seed=10_000)
+    normal, mixed = (two_kinds.score(two_kinds.fit(data, method), new) for method in two_kinds.METHODS)
+    gain = mixed.log_scores - normal.log_scores
+    assert gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(len(gain))
+    assert abs(mixed.coverage[0] - 0.5) < abs(normal.coverage[0] - 0.5)

@@ -173,3 +173,24 @@ def test_mini_batches_of_units_find_the_same_maximum(readings, fitted, monkeypat
     flat = uncertainty.flat_of(again.family)
     errors = np.sqrt(np.diag(known.covariance))
     assert np.all(np.abs(flat - known.flat)[known.free] < 0.2 * errors[known.free])
+    # The value is that of all units, not of a batch: by the exact one a fifth of an error costs 7 / 2 / 25 nats.
+    assert again.has_converged
+    assert abs(again.log_likelihood - found.log_likelihood) < 0.5
+
+
+@pytest.mark.slow
+def test_scores_of_units_are_the_same_one_by_one_and_together(readings, fitted, monkeypatch):
+    """And at the estimate they add up to zero, within a thousandth of a standard error each."""
+    found, known = fitted
+    units, points = units_of(readings), make_points(64, DIM, NUM_UNITS, seed=0)
+    alone = uncertainty.unit_scores(found.family, units, found.modes, points)
+    monkeypatch.setattr(uncertainty, "MOST_ONE_BY_ONE", 0)
+    together = uncertainty.unit_scores(found.family, units, found.modes, points)
+    np.testing.assert_allclose(together, alone, atol=1e-6 * np.abs(alone).max())
+    again = uncertainty.score_information(found.family, units, found.modes, points, LogPrior())
+    assert np.array_equal(again.free, known.free) and again.is_positive
+
+
+def test_a_search_that_promises_nothing_more_has_converged():
+    """Of a quadratic with curvature 4 the gradient 0.4 promises 0.02 nats."""
+    assert estimating.gain_left(np.array([0.4, 0.0]), np.diag([0.25, 1.0])) == pytest.approx(0.02)

@@ -55,7 +55,7 @@ def test_the_other_two_ways_are_companions_with_settings_of_their_own():
     quick = configure("hyperelastic", [{"training": {"num_updates": 3}}])
     assert {other.training.num_updates for other in hyperelastic.companions(quick).values()} == {3}
     printed = configure("hyperelastic", [{"method": "paper"}])
-    assert {other.training for other in hyperelastic.companions(printed).values()} == {printed.training}
+    assert all(other.training == printed.training for other in hyperelastic.companions(printed).values())
 
 
 CASES = {

@@ -284,7 +284,17 @@ class Fit:
         """Samples of units given some of their readings; `data` are as the fit sees them."""
         rng = np.random.default_rng(self.config.seed if seed is None else seed)
         return predict_units(
-            self.problem, self.config, data, num, self.rule, key=self._key(seed), rng=rng, given=given, which=which
+            self.problem,
+            self.config,
+            data,
+            num,
+            self.rule,
+            key=self._key(seed),
+            rng=rng,
+            given=given,
+            which=which,
+            # Scores of a fit go without: its programs would be compiled for a few units of each fold.
+            has_fallback=given != "start",
         )
 
     def _unit_bands(self, data: Dataset, num_samples: int | None, seed: int | None, given: str) -> Any:

@@ -119,8 +119,9 @@ def plan_model(model: Any, data: Dataset, asked: Mapping[str, Any], where: Where
     of_data = "population" if has_replicates(data) else "posterior"
     target = asked.get("target") or ("hierarchical" if isinstance(model, UnitModel) else of_data)
     duration = float((data.times[:, -1] - data.times[:, 0]).max())
-    # Long gaps between readings are subdivided as for our own models; in the data's own unit of time.
-    step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 else {}
+    # Long gaps between readings are subdivided as for our own models, in the data's own unit of time; not for formulas.
+    is_formula = isinstance(model, UnitModel) and model.curve is not None
+    step = {"largest_step": own.LARGEST_STEP * duration} if duration > 0 and not is_formula else {}
     layer: dict[str, Any] = {"experiment": USER_MODEL, "scaling": "none", "target": target, "model": step}
     if target == "hierarchical":
         layer |= _unit_layer(model)
@@ -161,7 +162,7 @@ def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any
     The weights have units of their own, so there is no penalty on them, and search and prior have their scales.
     """
     if target == "hierarchical":
-        return {"stochastic": "all"}
+        return {"stochastic": "all", **_small_maps(model, method)}
     scales = {"mle": {"penalty": 0.0, "units": "automatic"}, "prior": {"scale": "automatic"}}
     below = merge(own.defaults(method, target, asked), {"stochastic": "all", **scales})
     if "noise" in below:  # a model of the user's has the place for noise that it has
@@ -171,6 +172,18 @@ def _user_defaults(model: Any, method: str, target: str, asked: Mapping[str, Any
     if has_own_noise(model) and "population" in below:  # roughness is the model's own, and so are its directions
         below["population"] = {"new_units": True}
     return below
+
+
+def _small_maps(model: Any, method: str) -> dict[str, Any]:
+    """Maps of a few effects: the effects of every unit are integrated over, and a chain has as many per step again."""
+    if method not in ("bottleneck", "langevin"):
+        return {}
+    num = len(model.effects.random) if isinstance(model, UnitModel) else MOST_CORRELATED_EFFECTS
+    return {
+        "bottleneck": {"latent_dim": num, "num_steps": 1, "layers": (8,), "decoder_layers": (8,)},
+        "langevin": {"num_steps": 2, "layers": (8,)},
+        "hierarchical": {"num_importance": 200},
+    }
 
 
 def as_fitted(data: Dataset, config: Config, model: Any = None) -> Dataset:

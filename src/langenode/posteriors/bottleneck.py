@@ -17,6 +17,9 @@ from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Refe
 from langenode.posteriors.controls import Perceptron
 from langenode.posteriors.langevin import Langevin, langevin
 
+# The decoder's last layer beside that of an ordinary network, where training starts.
+START_SCALE = 0.1
+
 
 class Bottleneck(AbstractVariational):
     """A `Langevin` chain in the latent space behind a decoder."""
@@ -69,7 +72,7 @@ def bottleneck(
     horizon: float = 2.0,
     layers: Sequence[int] = (32, 32),
     decoder_layers: Sequence[int] = (32, 32),
-    decoder_scale: float = 0.1,
+    decoder_scale: float = START_SCALE,
     key: PRNGKeyArray,
 ) -> Bottleneck:
     """A bottleneck around `centre` (the MLE); the decoder's output starts small, so training starts near the centre."""

@@ -94,12 +94,14 @@ def standard_effects(family: Family, xi: Float[np.ndarray, "*draw noise"]) -> St
     return StandardEffects(tuple(f"effect {place + 1}" for place in range(own.shape[-1])), own)
 
 
-def unit_diagnostics(family: Family, units: Units, *, num_points: int, seed: int) -> dict[str, Any]:
+def unit_diagnostics(family: Family, units: Units, *, num_points: int, seed: int, most: int) -> dict[str, Any]:
     """Relative effective sample sizes and k-hats of the units' importance weights, and the shrinkage of each effect.
 
+    At most `most` units are looked at, evenly spread among all.
     Shrinkage is one minus the standard deviation of the units' mean effects, which is one in the distribution.
     """
     with_data = np.flatnonzero(np.asarray(units.weight > 0))
+    with_data = with_data[np.unique(np.linspace(0, len(with_data) - 1, min(most, len(with_data))).round().astype(int))]
     some = jax.tree.map(lambda leaf: leaf[with_data], units)
     key = jax.random.key(seed)
     found = condition(stacked([family]), some, 256, num_points=num_points, seed=seed, key=key)

@@ -21,8 +21,9 @@ from langenode.inference.hierarchical.units import Units, by_unit
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition, Where, network_positions, noise_positions
 from langenode.models import MLP, LatentCurve, LatentODE, UnitModel
-from langenode.posteriors import AbstractVariational, NewUnits, Reference, Standard, cast
+from langenode.posteriors import AbstractVariational, Bottleneck, Langevin, NewUnits, Reference, Standard, cast
 from langenode.posteriors.base import log_normal
+from langenode.posteriors.bottleneck import START_SCALE
 
 # Standard deviation between units, of weights whose spread nobody gave, where a fit starts.
 FIRST_SPREAD = 0.3
@@ -30,6 +31,8 @@ FIRST_SPREAD = 0.3
 FIRST_OCCASION = 0.1
 # The prior of the noise of standardised outputs: its logarithm is normal about this.
 TYPICAL_NOISE = 0.1
+# The last layer of a decoder where a fit starts, beside that of an ordinary network and in units of the spread.
+DECODER_SCALE = 2.0
 # The level of observed rates that is typical of a network's.
 RATE_LEVEL = 0.9
 # The standard deviation of weights of covariates beside those of other inputs.
@@ -54,17 +57,29 @@ class CommonPrior(LogPrior):
     networks: tuple[int, ...] = eqx.field(static=True)  # positions of the leaves in the model
     scales: tuple[Array, ...]  # of their weights; shapes broadcast
     has_scales: bool = eqx.field(static=True)
+    spread: Float[Array, " dim"]  # typical of what differs between units
 
     def __call__(self, family: Family) -> Float[Array, ""]:
         """The log density up to a constant."""
         leaves = jax.tree.leaves(family.model)
         standard = [leaves[place] / scale for place, scale in zip(self.networks, self.scales, strict=True)]
+        standard += self._of_map(family.effects)
         value = sum((-0.5 * jnp.sum(leaf**2) for leaf in standard), jnp.zeros(()))
         if not self.has_scales:
             return value
         value = value + jnp.sum(log_normal(family.model.log_noise, np.log(TYPICAL_NOISE), 1.0))
         spreads = getattr(family.effects, "log_scale", None)  # of a Gaussian, in units of the reference
         return value if spreads is None else value + jnp.sum(log_normal(spreads, 0.0, 1.0))
+
+    def _of_map(self, effects: AbstractVariational) -> list[Array]:
+        """The weights of a map with networks, in standard deviations; a decoder ends in the units of the effects."""
+        if not isinstance(effects, Langevin | Bottleneck):
+            return []
+        if isinstance(effects, Bottleneck):
+            last = lambda b: (b.decoder.layers[-1].weight, b.decoder.layers[-1].bias)  # noqa: E731
+            weight, bias = last(effects)
+            effects = eqx.tree_at(last, effects, (weight / self.spread[:, None], bias / self.spread))
+        return jax.tree.leaves(eqx.filter(effects, effects.trained()))
 
 
 def make_prior(config: Config, family: Family, train: Dataset) -> CommonPrior:
@@ -78,7 +93,8 @@ def make_prior(config: Config, family: Family, train: Dataset) -> CommonPrior:
         of_rates = _curve_scales(model, train)
     chosen = tuple(sorted(places - own))
     scales = tuple(jnp.asarray(of_rates.get(place, 1.0)) for place in chosen)
-    return CommonPrior(chosen, scales, config.scaling == "standardise")
+    spread = first_reference(config, model, family.partition).scale
+    return CommonPrior(chosen, scales, config.scaling == "standardise", spread)
 
 
 def _rate_scales(model: LatentODE, train: Dataset) -> dict[int, np.ndarray]:
@@ -192,22 +208,43 @@ def noise_levels(model: Any, scaling: Scaling) -> Levels | None:
     return Levels(jnp.asarray(zero), jnp.asarray(scaling.knees == 0, float))
 
 
-def make_effects(config: Config, model: Any, partition: Partition, dtype: Any = jnp.float64) -> AbstractVariational:
-    """The distribution of the units' own weights, as a map of white noise, before it is estimated."""
+def make_effects(
+    config: Config, model: Any, partition: Partition, dtype: Any = jnp.float64, *, about: Reference | None = None
+) -> AbstractVariational:
+    """The distribution of the units' own weights, as a map of white noise, before it is estimated.
+
+    It starts about a normal distribution: the first one, unless another is given.
+    """
     weights = partition.flatten(model)
     if config.stochastic == "unit" and config.method.startswith("gaussian"):
         return Standard(
             scale=jnp.asarray(np.arange(len(weights)) < getattr(config.model, "num_latent", len(weights)), float)
         )
+    reference = first_reference(config, model, partition) if about is None else about
+    key = jax.random.fold_in(jax.random.key(config.seed), 2)
+    made = methods.find_trained(config.method).make(Ingredients(reference, reference.mean, key), config.options)
+    return cast(_decoding_to(made, reference.scale), dtype)
+
+
+def first_reference(config: Config, model: Any, partition: Partition) -> Reference:
+    """The normal distribution of the units' own weights where a fit starts."""
+    weights = partition.flatten(model)
     spread = jnp.full(len(weights), FIRST_SPREAD)
     if isinstance(model, UnitModel) and len(weights) == len(model.effects.random):
         spread = jnp.asarray([effect.spread for _, effect in model.effects.random], float)
     if config.stochastic == "unit":
         spread = jnp.ones(len(weights))
-    reference = Reference(weights, spread)
-    key = jax.random.fold_in(jax.random.key(config.seed), 2)
-    made = methods.find_trained(config.method).make(Ingredients(reference, weights, key), config.options)
-    return cast(made, dtype)
+    return Reference(weights, spread)
+
+
+def _decoding_to(effects: AbstractVariational, spread: Float[Array, " dim"]) -> AbstractVariational:
+    """A bottleneck whose decoder has these spreads where it starts, up to a factor of order one."""
+    if not isinstance(effects, Bottleneck):
+        return effects
+    last = lambda b: (b.decoder.layers[-1].weight, b.decoder.layers[-1].bias)  # noqa: E731
+    weight, bias = last(effects)
+    larger = DECODER_SCALE / START_SCALE * spread
+    return eqx.tree_at(last, effects, (larger[:, None] * weight, larger * bias))
 
 
 def as_units(config: Config, data: Dataset, scaling: Scaling, *, num: int | None = None) -> Units:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Float, Int, PRNGKeyArray
+from langenode._types import Bool, Float, Int, PRNGKeyArray
 from langenode.config import Config
 from langenode.data import Dataset, refine, revealed_start, with_jump_rows
 from langenode.fitting.units import families
@@ -32,7 +32,8 @@ Members = Literal["drawn", "estimate"]
 class UnitPrediction(NamedTuple):
     """Samples for every condition, in the data's own units; `observed` have noise on top of the model's outputs.
 
-    `log_evidence`, `relative_ess` and `k_hat` are of the given readings, one per unit.
+    `log_evidence`, `relative_ess` and `k_hat` are of the given readings, one per unit; `is_guided` marks units whose
+    importance weights degenerated, so that guided paths served them.
     """
 
     prediction: Prediction
@@ -40,6 +41,7 @@ class UnitPrediction(NamedTuple):
     log_evidence: Float[np.ndarray, " unit"]
     relative_ess: Float[np.ndarray, " unit"]
     k_hat: Float[np.ndarray, " unit"]
+    is_guided: Bool[np.ndarray, " unit"]
 
 
 def with_doses_at_once(data: Dataset, model: Any) -> Dataset:
@@ -80,23 +82,33 @@ def predict_units(
     rng: np.random.Generator,
     given: Any = "start",
     which: Members = "drawn",
+    has_fallback: bool = False,
 ) -> UnitPrediction:
     """Samples for every condition of `data`, which has one trajectory each, given some of the readings.
 
     `given` is "start" for the reading that each trajectory starts with (nothing where the start is known exactly),
     "all" for every reading, "none", or a mask of readings, (traj, time, out). With `which="estimate"` what all units
-    share is taken as known.
+    share is taken as known. With a fallback, units whose importance weights degenerate are served by guided paths.
     """
     arranged = arrange(config, data, rule, given)
     with in_64_bits():
         stack = stack_of(problem, which)
-        found = condition(stack, arranged.units, num_samples, num_points=NUM_POINTS, seed=config.seed, key=key)
+        found = condition(
+            stack,
+            arranged.units,
+            num_samples,
+            num_points=NUM_POINTS,
+            seed=config.seed,
+            key=key,
+            has_fallback=has_fallback,
+        )
         outputs, noise = respond(stack, arranged, found.xi, found.member)
     noisy = outputs + noise * rng.standard_normal(outputs.shape)
     by_condition = np.argsort(data.condition, kind="stable")
     outputs, noisy = (np.asarray(rule.unscaled(values[:, by_condition]), float) for values in (outputs, noisy))
     weights = sample_weights(problem.posterior, num_samples, key=key)
-    return UnitPrediction(Prediction(outputs, weights), noisy, found.log_evidence, found.relative_ess, found.k_hat)
+    diagnostics = (found.log_evidence, found.relative_ess, found.k_hat, found.is_guided)
+    return UnitPrediction(Prediction(outputs, weights), noisy, *diagnostics)
 
 
 class Arranged(NamedTuple):

@@ -18,6 +18,7 @@ from langenode.fitting.units import families
 from langenode.fitting.units.families import in_64_bits
 from langenode.fitting.units.integration import integration_error
 from langenode.fitting.units.scoring import first_readings
+from langenode.fitting.units.starting import about_normal, has_modes
 from langenode.inference.hierarchical import estimate as estimating
 from langenode.inference.hierarchical import uncertainty
 from langenode.inference.hierarchical.conditional import member_of, stacked
@@ -35,9 +36,11 @@ from langenode.posteriors import Gaussian, Standard, cast
 
 # Models for data without known equations.
 GENERIC = (LatentODE, LatentCurve)
-NETWORK_TOLERANCE = 1e-3
+NETWORK_TOLERANCE, MAP_TOLERANCE = 1e-3, 1e-5
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
+# The same of very many units, of which no single one matters; and how many of them are looked at one by one.
+REPORTED_OF_MANY, MOST_CHECKED = 256, 1000
 # Spreads between units that a score is averaged over.
 NUM_SPREADS = 8
 # Least-squares noise is more than that of a family, whose effects explain a part of it: where a search starts.
@@ -67,7 +70,9 @@ def settings_of(config: Config, family: Family) -> Settings:
 
 def tolerance_of(family: Family) -> float:
     """When a search ends, relative to the objective: no band depends on the last digits of a network's weights."""
-    return NETWORK_TOLERANCE if isinstance(family.model, GENERIC) else Settings().tolerance
+    if isinstance(family.model, GENERIC):
+        return NETWORK_TOLERANCE
+    return MAP_TOLERANCE if has_modes(family) else Settings().tolerance
 
 
 def is_all_in_model(family: Family) -> bool:
@@ -139,6 +144,10 @@ def solve_units(
         settings = settings_of(config, family)
         if is_companion and is_all_in_model(family) and settings.num_importance == 0:
             settings = settings._replace(num_laplace=1)  # the candidate was searched for as long as the final fit is
+        if has_modes(family):
+            family = about_normal(config, family, units, prior, settings, on_step)
+            if settings.num_importance > 0:  # Laplace's approximation is poor where a map bends
+                settings = settings._replace(num_laplace=0)
         found = estimating.estimate(family, units, prior=prior, settings=settings, seed=config.seed, on_step=on_step)
         drawn, information = draw_families(config, found, units, prior, on_step)
         families_stack = stacked([found.family, *drawn])
@@ -163,7 +172,11 @@ def draw_families(
         fixed = fixed | ~of_last_layers(family)
     num_free = int((uncertainty.has_effect(family) & ~fixed).sum())
     information, shown = None, None
-    if num_free <= uncertainty.MOST_FOR_LAPLACE and units.num <= estimating.MOST_TOGETHER:
+    if units.num > estimating.MOST_TOGETHER:
+        arguments = (family, units, found.modes, points, prior)
+        information = uncertainty.score_information(*arguments, fixed=fixed)
+        drawn = uncertainty.normal_draws(family, information, num, rng=rng)
+    elif num_free <= uncertainty.MOST_FOR_LAPLACE:
         arguments = (family, units, found.modes, points, prior)
         information = uncertainty.observed_information(*arguments, fixed=fixed, rule=rule)
         density = uncertainty.log_posterior_of(*arguments, rule=rule)
@@ -171,7 +184,8 @@ def draw_families(
     else:
         if on_step is not None:
             shown = lambda step: on_step(step, num, "bootstrap over units")  # noqa: E731
-        drawn = uncertainty.bootstrap_draws(family, units, found.modes, points, prior, num, rng=rng, on_step=shown)
+        arguments = (family, units, found.modes, points, prior, num)
+        drawn = uncertainty.bootstrap_draws(*arguments, rng=rng, rule=rule, on_step=shown)
     if isinstance(family.effects, Standard):
         drawn = uncertainty.with_drawn_spreads(drawn, int(np.asarray(units.weight > 0).sum()), rng)
     return drawn, information
@@ -239,16 +253,16 @@ def diagnose(
     from langenode.fitting.units import checking
 
     family, to_data = found.family, log_slopes(units, scaling)
-    value, error, _ = estimating.log_likelihood(
-        family, units, found.modes, num_points=REPORTED_POINTS, seed=config.seed
-    )
+    num_points = REPORTED_OF_MANY if units.num > estimating.MOST_TOGETHER else REPORTED_POINTS
+    value, error, _ = estimating.log_likelihood(family, units, found.modes, num_points=num_points, seed=config.seed)
     value += to_data
     num_numbers = uncertainty.num_numbers(family)
+    has_laplace = units.num <= estimating.MOST_TOGETHER and np.isfinite(found.laplace)
     record: dict[str, Any] = {
         "log_likelihood": value,
         "log_likelihood_se": error,
-        # With many units it was maximised for some of them only.
-        "laplace": found.laplace + to_data if units.num <= estimating.MOST_TOGETHER else None,
+        # With many units it was maximised for some of them only, and of maps with several modes not at all.
+        "laplace": found.laplace + to_data if has_laplace else None,
         "num_parameters": num_numbers,
         "num_units": int(np.asarray(units.weight > 0).sum()),
         "aic": 2.0 * num_numbers - 2.0 * value,
@@ -263,7 +277,7 @@ def diagnose(
         record["sandwich_ratio"] = float(np.nanmax(ratio))
         if isinstance(family.model, UnitModel) and isinstance(family.effects, Gaussian):
             record["parameters"] = checking.parameter_table(family, information)
-    record |= checking.unit_diagnostics(family, units, num_points=512, seed=config.seed)
+    record |= checking.unit_diagnostics(family, units, num_points=512, seed=config.seed, most=MOST_CHECKED)
     record["integration_error"] = integration_error(family, units, seed=config.seed)
     if record["integration_error"] > MOST_INTEGRATION_ERROR:
         warnings.warn(

@@ -8,4 +8,5 @@ All that is no unit's own (the map T, the shared weights, the noise) maximises t
 - `units`: the data by unit. `family`: what all units have in common. `modes`: a unit's most probable effects.
 - `marginal`: the integral, by Laplace's method or importance sampling. `estimate`: its maximum.
 - `uncertainty`: how well the maximum is known. `conditional`: effects of a unit given readings.
+- `steering`: the same by guided paths, where importance sampling fails.
 """

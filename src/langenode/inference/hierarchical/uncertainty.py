@@ -9,15 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from langenode._compiling import quick_jit
 from langenode._types import Array, Float
+from langenode.inference.hierarchical.batches import MOST_POINTS
 from langenode.inference.hierarchical.estimate import LogPrior, Searched, objective, search, trained
 from langenode.inference.hierarchical.family import Family
-from langenode.inference.hierarchical.marginal import Points, Rule
+from langenode.inference.hierarchical.marginal import Points, Rule, unit_value
 from langenode.inference.hierarchical.units import Units
 from langenode.posteriors import Standard
 
 # Above this many common numbers their information matrix is not formed.
 MOST_FOR_LAPLACE = 60
+# Up to this many units their scores are found one by one: compiling a program for them would take longer.
+MOST_ONE_BY_ONE = 64
 # Steps of the differences, relative to the scale of a number, and the smallest curvature that counts as known.
 DIFFERENCE, SMALLEST_CURVATURE = 1e-4, 1e-6
 # A standard deviation between units this small is zero for all that the data can tell: it is reported, not varied.
@@ -230,7 +234,12 @@ def sandwich_ratio(
 
 
 def unit_scores(family: Family, units: Units, modes: np.ndarray, points: Points) -> Float[np.ndarray, "unit common"]:
-    """The gradient of every unit's log-likelihood, one unit at a time in one program."""
+    """The gradient of every unit's log-likelihood by importance sampling.
+
+    Of few units one at a time in the program of the objective, which is compiled already; of more in one of their own.
+    """
+    if units.num > MOST_ONE_BY_ONE:
+        return _scores_together(family, units, modes, points)
     params, static = eqx.partition(family, trained(family))
     rows = []
     for number in range(units.num):
@@ -242,3 +251,58 @@ def unit_scores(family: Family, units: Units, modes: np.ndarray, points: Points)
         )
         rows.append(-np.asarray(ravel_pytree(found[1])[0], float))
     return np.array(rows)
+
+
+def _scores_together(family: Family, units: Units, modes: np.ndarray, points: Points) -> np.ndarray:
+    size = min(units.num, max(1, MOST_POINTS // (points.num * units.num_trajectories)))
+    found = []
+    for begin in range(0, units.num, size):
+        rows = np.minimum(np.arange(begin, begin + size), units.num - 1)
+        some = jax.tree.map(lambda leaf, rows=rows: leaf[rows], units)
+        scores = _scores(family, some, jnp.asarray(modes[rows]), Points(points.base, points.shift[rows]))
+        found.append(np.asarray(scores)[: units.num - begin])
+    return np.concatenate(found) * np.asarray(units.weight > 0)[:, None]
+
+
+@quick_jit
+def _scores(family: Family, units: Units, modes: Array, points: Points) -> Array:
+    params, static = eqx.partition(family, trained(family))
+    flat, unravel = ravel_pytree(params)
+
+    def one(mode: Array, unit: Units, shift: Array) -> Array:
+        def value(flat: Array) -> Array:
+            near = jnp.asarray(False)
+            own = eqx.combine(unravel(flat), static)
+            return unit_value(own, mode, unit, points.base, shift, "importance", from_zero=near)[0]
+
+        return jax.grad(value)(flat)
+
+    return jax.vmap(one)(modes, units, points.shift)
+
+
+def score_information(
+    family: Family,
+    units: Units,
+    modes: np.ndarray,
+    points: Points,
+    prior: LogPrior,
+    *,
+    fixed: np.ndarray | None = None,
+) -> Information:
+    """The information by the outer products of the units' scores, with the prior's: for many units.
+
+    It costs one gradient of each unit, where the observed one costs two gradients of all units per number.
+    """
+    scores = unit_scores(family, units, modes, points)
+    flat = flat_of(family)
+    curvature = np.asarray(jax.hessian(lambda vector: -prior(with_flat(family, vector)))(jnp.asarray(flat)))
+    free = has_effect(family) if fixed is None else has_effect(family) & ~fixed
+    weighted = np.asarray(units.weight, float)[:, None] * scores
+    return _inverted(flat, scores.T @ weighted + curvature, free)
+
+
+def normal_draws(family: Family, information: Information, num: int, *, rng: np.random.Generator) -> list[Family]:
+    """Families drawn from the normal distribution about the estimate: what is left of the posterior with many units."""
+    root = _root(information.covariance)
+    white = rng.standard_normal((num, root.shape[1]))
+    return [with_flat(family, flat) for flat in information.flat + white @ root.T]
