@@ -51,7 +51,7 @@ def row(seed: int, scale: float) -> str:
     config = configure("schlogl", [{"method": "paper", "seed": seed}])
     splits = schlogl.simulate(config, Streams.of(seed).data)
     data, _, scaling = prepare(config, splits.train, None)
-    model = fit_point(config, untrained(schlogl.EXPERIMENT, config), data)
+    model = fit_point(config, untrained(schlogl.EXPERIMENT, config), data, scaling)
     partition = Partition.of(model, "all")
     centre = partition.flatten(model)
     likelihood = make_likelihood(config, model, data, scaling)

@@ -33,5 +33,6 @@ def test_a_network_has_the_weights_that_its_layers_draw():
     network = MLP((2, 5, 1), skip=True, key=key)
     for layer, num_in, part in zip(network.layers, (2, 7), jax.random.split(key, 2), strict=True):
         alone = eqx.nn.Linear(num_in, layer.out_features, key=part)
+        assert layer.bias is not None and alone.bias is not None
         np.testing.assert_allclose(layer.weight, alone.weight, rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(layer.bias, alone.bias, rtol=1e-5, atol=1e-7)
