@@ -23,7 +23,7 @@ def acceptance(num: int, dim: int, share: float, kind: str, *, num_trajectories:
     size = int(share * num)
 
     def energy(z: np.ndarray, momentum: np.ndarray) -> float:
-        return 0.5 * (z @ z + np.sum((outputs - design @ z) ** 2) + momentum @ momentum)
+        return 0.5 * float(z @ z + np.sum((outputs - design @ z) ** 2) + momentum @ momentum)
 
     def kick(z: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return root.T @ (num / size * design[rows].T @ (outputs[rows] - design[rows] @ z) - z)

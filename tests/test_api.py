@@ -69,7 +69,7 @@ def test_the_best_kind_on_validation_data_is_kept_unless_a_plainer_one_is_nearly
     kinds = [candidate.model.kind for candidate in own.candidates(config).values()]
     assert kinds == ["state", "hidden", "observation"]
     errors = {"state": 0.100, "hidden": 0.097, "observation": 0.090}
-    monkeypatch.setattr(points, "fit_point", lambda config, model, data, **_: config.model.kind)
+    monkeypatch.setattr(points, "fit_point", lambda config, *_, **__: config.model.kind)
     monkeypatch.setattr(points, "untrained", lambda experiment, config: None)
     monkeypatch.setattr(points, "rms_error", lambda model, data: errors[model])
     data = build.Prepared(relaxations(3), None, ln.Scaling.identity(relaxations(3)))
@@ -262,7 +262,7 @@ def test_no_further_candidate_is_tried_where_replicates_could_not_show_it(monkey
     np.testing.assert_allclose(common.cases.outputs[0], noisy.outputs.mean(0), rtol=1e-12)
     expected = np.sqrt(np.mean(noisy.outputs.var(0, ddof=1) / 16))
     assert common.standard_error == pytest.approx(expected)
-    monkeypatch.setattr(points, "fit_point", lambda config, model, data, **_: config.model.kind)
+    monkeypatch.setattr(points, "fit_point", lambda config, *_, **__: config.model.kind)
     monkeypatch.setattr(points, "untrained", lambda experiment, config: None)
     for error, num in ((0.9 * expected, 1), (1.1 * expected, 3)):
         monkeypatch.setattr(points, "rms_error", lambda model, data, error=error: error)

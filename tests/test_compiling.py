@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode._compiling import _known, light_jit, quick_jit
+from langenode._compiling import LIGHT_WITHOUT_FUSION, _known, light_jit, quick_jit
 from langenode.models import MLP
 
 
@@ -24,8 +24,20 @@ def test_the_function_is_the_same_and_may_be_part_of_a_larger_program(compile_it
     assert compiled.__name__ == "scaled_norm"
 
 
-def test_options_that_are_not_known_are_left_out():
+@pytest.fixture
+def optimising():
+    """As for a user: the suite itself turns optimisation off, and so these options, too."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    _known.cache_clear()
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    _known.cache_clear()
+
+
+def test_options_that_are_not_known_are_left_out(optimising):
     assert _known((("xla_no_such_option", True),)) == ()
+    options = tuple(LIGHT_WITHOUT_FUSION.items())
+    assert _known(options) == (options if jax.default_backend() == "cpu" else ())
 
 
 def test_a_network_has_the_weights_that_its_layers_draw():

@@ -171,7 +171,7 @@ def test_what_is_no_weight_is_not_taken_for_one(model):
 
 
 def test_unknown_names_are_refused(model):
-    with pytest.raises(ValueError, match="'all', 'last_layer', 'structure', 'unit', 'none' or a function"):
+    with pytest.raises(ValueError, match=r"'all', 'last_layer', .*'structure', 'unit', 'none' or a function"):
         Partition.of(model, "first_layer")
 
 

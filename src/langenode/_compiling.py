@@ -37,17 +37,24 @@ def _jit(function: Function, options: tuple[tuple[str, Any], ...]) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+        if _is_within_another(args, kwargs):
             return function(*args, **kwargs)  # part of a larger program, whose options count
         return compiled()(*args, **kwargs)
 
     return cast(Function, call)
 
 
+def _is_within_another(args: Any, kwargs: Any) -> bool:
+    """Whether another program is just being traced, and so are the arguments, or even a constant would be."""
+    leaves = jax.tree.leaves((args, kwargs))
+    return any(isinstance(leaf, Tracer) for leaf in (*leaves, jax.lax.full((), 0.0)))
+
+
 @functools.cache
 def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """Return the options if this version of JAX and its device know them, else none; they are its own and may go."""
-    if jax.default_backend() != "cpu":
+    # Whoever turned optimisation off altogether would have more of it by these.
+    if jax.default_backend() != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return ()
     try:
         jax.jit(lambda x: x + 1.0, compiler_options=dict(options))(0.0)

@@ -55,7 +55,7 @@ class FitHeader(_Header):
     positions: list[Whole]
     target: dict[str, Any]
     num_draws: Annotated[int, Field(ge=1)] | None
-    distilled: "DistilledHeader | None" = None
+    distilled: "DistilledHeader | None"
     units: "UnitsHeader | None"
     reference_rank: Whole | None
     is_linearised: bool

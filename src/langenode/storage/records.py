@@ -107,11 +107,11 @@ class _ExactPosterior(_Record):
 
 
 class _Motion(_Record):
-    std_before: NotNegative
-    std_after: NotNegative
-    correlation_before: NotNegative
-    correlation_after: NotNegative
-    shift: NotNegative
+    std_before: Number
+    std_after: Number
+    correlation_before: Number
+    correlation_after: Number
+    shift: Number
     has_moved: bool
 
 
