@@ -48,6 +48,7 @@ SLOW = (
     "gaussian-diagonal",
     "paper",
     "langevin",
+    "laplace",
     "ensemble-hmc",
 )
 

@@ -117,6 +117,7 @@ def test_laplace_is_exact_in_a_linear_gaussian_family(linear_data, occasions):
     np.testing.assert_allclose(found[3], 0.0, atol=1e-12)  # a unit of padding has no readings
 
 
+@pytest.mark.slow
 def test_importance_sampling_has_the_closed_form_as_its_mean(linear_data):
     family, units = linear_family(), by_unit(linear_data, num=4)
     exact = [closed_form(family, linear_data, unit) for unit in range(3)]

@@ -93,7 +93,7 @@ def assert_same_gradient(found, expected):
 
 
 OBJECTIVES = ["posterior", "tempered", "energy", "energy-missing", "quantile", "log_mean_exp"]
-SLOW = ("tempered", "energy-missing", "log_mean_exp", "quantile")  # to compile; their neighbours have the same parts
+SLOW = ("tempered", "energy", "log_mean_exp", "quantile")  # to compile; their neighbours have the same parts
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OBJECTIVES])
@@ -287,6 +287,7 @@ def test_stored_draws_are_not_trained():
         train(problem, data, SETTINGS, key=KEY)
 
 
+@pytest.mark.slow
 def test_log_weights_give_the_evidence_of_an_inferred_noise_model_by_quadrature():
     """One weight and the noise's log scale, integrated on a grid; the chain is untrained: the weights do the work."""
     rng = np.random.default_rng(0)

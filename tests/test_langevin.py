@@ -581,6 +581,7 @@ def test_paper_drift_nets_have_the_papers_sizes(dim, layers, number):
     assert num_parameters(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)) == number
 
 
+@pytest.mark.slow
 def test_checkpointed_segments_change_nothing_but_memory(monkeypatch):
     cut_into_segments(monkeypatch)
     chain = paper_langevin(standard(2), jnp.ones(2), num_steps=256, layers=(16,), key=jax.random.key(0))

@@ -341,6 +341,7 @@ def test_independent_weights_have_the_known_level(rng, num, median, rounding):
     assert abs(corrected.mean()) < 5.0 * standard_error(corrected)
 
 
+@pytest.mark.slow
 def test_independence_level_is_exceeded_only_by_dependence(rng):
     x = rng.normal(size=200)
     dependent = metrics.distance_correlation(x, x**2 + rng.normal(size=200), rng=rng)

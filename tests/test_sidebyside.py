@@ -43,6 +43,7 @@ def real(tmp_path_factory):
         yield folder, langenode(*REAL, "--out", folder)
 
 
+@pytest.mark.slow
 def test_the_folder_has_runs_a_page_a_table_and_figures(real):
     folder, _ = real
     made = {"comparison.html", "comparison.json", "comparison.csv", "bands.png", "time.png", "logs"}
@@ -50,6 +51,7 @@ def test_the_folder_has_runs_a_page_a_table_and_figures(real):
     assert all((folder / name / "report.html").exists() for name in ("laplace-3", "map-3"))
 
 
+@pytest.mark.slow
 def test_methods_share_data_and_the_point_fit(real):
     folder, _ = real
     for name in ("data.nc", "validation.nc", "test.nc", "mle.langenode"):
@@ -61,6 +63,7 @@ def test_methods_share_data_and_the_point_fit(real):
     assert len({run["data_id"] for run in record["runs"]}) == 1
 
 
+@pytest.mark.slow
 def test_the_table_has_distances_to_the_exact_posterior(real):
     folder, found = real
     record = json.loads((folder / "comparison.json").read_text())
@@ -77,6 +80,7 @@ def test_the_table_has_distances_to_the_exact_posterior(real):
     assert exact["how"] == "quadrature" and len(exact["mean"]) == len(exact["std"]) == 2
 
 
+@pytest.mark.slow
 def test_a_failing_method_and_one_that_cannot_serve_are_listed(real):
     folder, found = real
     assert found.code == 3 and "Traceback" not in found.err
@@ -105,6 +109,7 @@ def test_the_same_command_tries_only_what_is_missing(real):
     assert other.code == 2 and "settings" in other.err
 
 
+@pytest.mark.slow
 def test_runs_of_it_can_be_compared_by_hand(real, tmp_path):
     folder, _ = real
     found = done("compare", folder / "laplace-3", folder / "map-3", "--out", tmp_path / "page.html")
