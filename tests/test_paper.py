@@ -291,9 +291,10 @@ def test_a_sampler_that_training_leaves_alone_has_not_moved():
 def test_rest_is_never_said_of_a_sampler_that_has_not_moved():
     draws = np.random.default_rng(0).normal(size=(50, 2))
     counts = {"updates": 100, "asked": 100, "skipped": 0, "late_change": 0.0}
-    still, moved = (
-        verdict.training_check({"training": {**counts, "motion": motion(draws, factor * draws)}})
-        for factor in (1.0, 2.0)
+    still, moved, near = (
+        verdict.training_check({"training": {**counts, "motion": {**motion(draws, factor * draws), "begins_at": kind}}})
+        for factor, kind in ((1.0, "prior"), (2.0, "prior"), (1.0, "local"))
     )
     assert still is not None and moved is not None and moved.says == "Training has converged."
+    assert near is not None and "Gaussian approximation that it began with" in near.says
     assert "where it was before training" in still.says and "converged" not in still.says

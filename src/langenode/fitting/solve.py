@@ -17,7 +17,7 @@ import numpy as np
 from langenode._types import PRNGKeyArray
 from langenode.data import Columns, Dataset
 from langenode.experiments.base import Experiment
-from langenode.fitting import build, checkpoints, drawing, fit_file, points
+from langenode.fitting import build, checkpoints, drawing, fit_file, methods, points
 from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
@@ -181,7 +181,9 @@ def _motion(config: Any, before: Problem, after: Problem) -> dict[str, Any]:
     key, num = Streams.of(config.seed).evaluation, config.predict.num_samples
     draws = (np.asarray(sample_weights(problem.posterior, num, key=key), float) for problem in (before, after))
     found = motion(*draws)
-    return {"motion": found} if found else {}
+    # A Gaussian fitted about the point estimate may be the answer already; the prior is not.
+    kind = methods.find_trained(config.method).reference_of(config.options)
+    return {"motion": {**found, "begins_at": kind}} if found else {}
 
 
 def _train(

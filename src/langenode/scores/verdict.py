@@ -261,7 +261,9 @@ def training_check(metrics: Mapping[str, Any]) -> Check | None:
     value = f"{found['updates']} of {found['asked']} updates, {skipped} skipped, last fifth {late_text} of the decrease"
     says = "Training has converged." if passed else ""
     moved = found.get("motion") or {}
-    if passed and not moved.get("has_moved", True):
+    if passed and not moved.get("has_moved", True) and moved.get("begins_at") == "local":
+        says = "Training has settled close to the Gaussian approximation that it began with."
+    elif passed and not moved.get("has_moved", True):
         says = (
             "The loss no longer decreases, but the sampler is where it was before training: the median standard "
             f"deviation of the weights was {moved['std_before']:.3g} and is {moved['std_after']:.3g}. Its spread is "

@@ -113,6 +113,7 @@ class _Motion(_Record):
     correlation_after: Number
     shift: Number
     has_moved: bool
+    begins_at: Literal["prior", "local"] | None = None
 
 
 class Training(_Record):
