@@ -126,6 +126,7 @@ def test_what_could_not_be_learned_from_is_refused_before_any_work():
         ln.fit(relaxations(), options={"training": {"num_update": 3}})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:Estimated shape parameter")  # of 40 draws
 def test_arviz_has_draws_predictions_and_log_likelihoods(generic):
     import arviz as az
@@ -223,6 +224,7 @@ def chosen_parts(model):
     return model.dynamics.network, model.log_noise
 
 
+@pytest.mark.slow
 def test_only_the_chosen_parts_of_a_user_s_model_vary(user_fit):
     fit, data = user_fit
     names = fit.problem.partition.names
@@ -232,6 +234,7 @@ def test_only_the_chosen_parts_of_a_user_s_model_vary(user_fit):
     assert config.method == "guided" and config.target == fit.config.target  # 14 weights
 
 
+@pytest.mark.slow
 def test_a_user_s_model_is_given_again_when_its_file_is_read(user_fit, tmp_path):
     fit, data = user_fit
     fit.save(tmp_path / "law.langenode")

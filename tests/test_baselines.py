@@ -228,6 +228,7 @@ def minibatch_covariance(problem, step_size):
     return np.linalg.solve(np.eye(9) - np.mean(maps, 0), np.mean(noises, 0).ravel()).reshape(3, 3)
 
 
+@pytest.mark.slow
 def test_sgld_with_minibatches_has_the_spread_of_their_noise(problem):
     step_size, num_chains = SMALL["sgld"]["step_size"], SMALL["sgld"]["num_chains"]
     found = samplers.sgld(linear_density(problem, has_minibatch=True), key=jax.random.key(7), **SMALL["sgld"])
@@ -257,6 +258,7 @@ def test_point_estimates_find_the_mode(problem, has_residual):
     np.testing.assert_allclose(best.draws, mean[None], atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_residual", [True, False])
 def test_an_ensemble_finds_both_modes(has_residual):
     density = VALLEYS if has_residual else squares_density(two_valleys, 1, has_residual=False)

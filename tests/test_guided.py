@@ -202,6 +202,7 @@ def test_weighted_draws_have_the_moments_of_quadrature():
     assert result.relative_ess > 0.8
 
 
+@pytest.mark.slow
 def test_a_model_without_a_number_gives_no_weight():
     def residual(z):
         return (1.0 - jnp.sqrt(z)) / 0.2

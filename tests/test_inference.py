@@ -217,6 +217,7 @@ def test_non_finite_updates_are_skipped_and_counted():
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(result.state.params))
 
 
+@pytest.mark.slow
 def test_persistent_non_finite_updates_stop_the_fit_with_a_clear_error():
     data = small_data()
     problem, _ = quick_problem(Posterior(), data=data)
@@ -244,6 +245,7 @@ def test_early_stopping_keeps_the_best_state():
     np.testing.assert_array_equal(result.problem.posterior.shift, result.state.best.posterior.shift)
 
 
+@pytest.mark.slow
 def test_without_a_finite_validation_score_the_average_is_kept_with_a_warning():
     problem, data = quick_problem(TARGETS["energy"])
     spoiled = eqx.tree_at(lambda o: o.observed.projection, data, jnp.nan * data.observed.projection)
