@@ -73,7 +73,7 @@ def test_every_way_runs_to_its_report(case, tmp_path):
     assert {"rmse", "rmse_over_data_std", "rmse_over_replica_std"} == set(found["mle"])
     assert found["std_ratio"] > 0.0 and found["w1"]["to"] == "test" and found["w1"]["floor"] > 0.0
     assert {"mean", "floor", "ratio"} <= set(found["energy_distance"])
-    assert set(found["variants"]) == ({"full"} if case == "paper" else {"full", "fixed", "refit"})
+    assert set(found["variants"]) == {"full", "fixed", "refit"}
     assert found["variants"]["full"]["w1_over_full"] == 1.0
     assert {figure.stem for figure in (tmp_path / "run" / "figures").glob("*.png")} == FIGURES
     page = (tmp_path / "run" / "report.html").read_text()

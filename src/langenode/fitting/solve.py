@@ -38,6 +38,9 @@ from langenode.storage.folder import write_bytes
 from langenode.storage.tables import history_columns
 
 OnBlock = Callable[[TrainState, Any, Problem], None]
+# How far training has moved a sampler is seen by as many draws as predictions have, whose program is there; of a chain
+# longer than this, by few.
+LONG_CHAIN, FEW_DRAWS = 1000, 128
 
 
 class Solved(NamedTuple):
@@ -178,7 +181,8 @@ def _motion(config: Any, before: Problem, after: Problem) -> dict[str, Any]:
     """How far training has moved the sampler, by draws with the same random numbers."""
     if before.partition.dim == 0:
         return {}
-    key, num = Streams.of(config.seed).evaluation, config.predict.num_samples
+    key, is_long = Streams.of(config.seed).evaluation, getattr(before.posterior, "num_steps", 1) > LONG_CHAIN
+    num = min(FEW_DRAWS, config.predict.num_samples) if is_long else config.predict.num_samples
     draws = (np.asarray(sample_weights(problem.posterior, num, key=key), float) for problem in (before, after))
     found = motion(*draws)
     # A Gaussian fitted about the point estimate may be the answer already; the prior is not.
