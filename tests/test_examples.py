@@ -18,7 +18,7 @@ SCORED = {
     "batch_reactor": (["A", "absorbance"], 0.4),
     "forced_oscillator": (["position, hidden state"], 0.6),
     "theophylline": (["one compartment", "network"], 0.8),
-    "battery_ageing": (["capacity"], 0.8),
+    "battery_ageing": (["capacity"], 0.6),
 }
 
 
