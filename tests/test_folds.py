@@ -169,6 +169,10 @@ def test_the_kind_of_a_fold_is_chosen_by_the_errors_of_the_others():
     # What is not tried in a fold, because replicates could not show it, is no candidate there.
     stopped = folds[0]._replace(errors={"state": 1.0})
     assert cross.choose_kind([folds[0], stopped])[1] == [{"name": "state", "error": 1.0}]
+    # Nor is it for a fold that stopped before, though the others agree on it.
+    three = [folds[0], folds[0], stopped]
+    assert cross.choose_kind(three[:2])[0] == "hidden"
+    assert cross.choose_kind(three[:2], None, cross.tried_everywhere(three))[0] == "state"
 
 
 def test_a_fold_is_calibrated_by_the_errors_of_the_others_and_the_final_fit_by_all(folded, monkeypatch):

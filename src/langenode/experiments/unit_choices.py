@@ -11,6 +11,8 @@ from langenode.models import LatentCurve, LatentODE, latent_curve, latent_ode, m
 # Latent inputs at most. The fewest units whose differences can be learned; with more readings per trajectory than the
 # last, a process is followed from its start instead, since it shows its state.
 MOST_LATENT, FEWEST_UNITS, MOST_READINGS = 4, 4, 15
+# Where inputs differ between units as well: what follows from them must be learned from as many values as units.
+FEWEST_UNITS_WITH_INPUTS = 8
 # Trajectories whose starts lie within this fraction of their duration have a common clock.
 COMMON_START = 0.1
 # Clocks to choose from: how the time is stretched where readings crowd at the beginning. The same few for all data, so
@@ -39,7 +41,7 @@ def for_units(data: Dataset, asked: Mapping[str, Any], *, is_cut: bool) -> ForUn
         return ForUnits(False, f"{named[0]} was asked for, which other targets than hierarchical have")
     if is_cut:
         return ForUnits(False, "windows of one record are no units")
-    if data.num_units < FEWEST_UNITS:
+    if data.num_units < (FEWEST_UNITS_WITH_INPUTS if data.num_inputs else FEWEST_UNITS):
         return ForUnits(False, f"{data.num_units} units are too few to learn their differences")
     if not is_undriven(data):
         return ForUnits(False, "inputs vary in time, or trajectories begin at different times")

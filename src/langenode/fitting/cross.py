@@ -124,7 +124,8 @@ def cross_validate(
     for number, part in enumerate(folds):
         found.append(kept.points(number, lambda part=part: find_points(experiment, config, part)))
         reporter.say(f"fold {number + 1} of {len(folds)}: {_candidates_line(config, found[-1])}")
-    kinds = [choose_kind(_without(found, number), config)[0] for number in range(len(folds))]
+    names = tried_everywhere(found)
+    kinds = [choose_kind(_without(found, number), config, names)[0] for number in range(len(folds))]
     fits = []
     for number, (part, kind) in enumerate(zip(folds, kinds, strict=True)):
         reporter.say(
@@ -199,11 +200,21 @@ def _unit_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoi
     return FoldPoints(found.models, found.errors, int(fold.held_out.mask.sum()))
 
 
-def choose_kind(folds: Sequence[FoldPoints], config: Config | None = None) -> tuple[str, list[dict[str, Any]]]:
-    """The plainest candidate whose error on held-out data is good, and the pooled errors of all that were tried."""
+def tried_everywhere(folds: Sequence[FoldPoints]) -> list[str]:
+    """Candidates that every fold has tried: a fold stops where a further one brings nothing."""
+    return [name for name in folds[0].errors if all(name in fold.errors for fold in folds)]
+
+
+def choose_kind(
+    folds: Sequence[FoldPoints], config: Config | None = None, names: Sequence[str] | None = None
+) -> tuple[str, list[dict[str, Any]]]:
+    """The plainest candidate whose error on held-out data is good, and the pooled errors of all that were tried.
+
+    `names` are the candidates that can be chosen, by default those that all these folds have tried.
+    """
     is_hierarchical = config is not None and config.target == "hierarchical"
     worthwhile = math.exp(-WORTHWHILE_GAIN) if is_hierarchical else points.WORTHWHILE
-    names = [name for name in folds[0].errors if all(name in fold.errors for fold in folds)]
+    names = tried_everywhere(folds) if names is None else names
     cells = np.array([fold.num_cells for fold in folds], float)
     tried = []
     for name in names:
