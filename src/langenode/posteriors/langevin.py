@@ -209,6 +209,19 @@ class Langevin(AbstractVariational):
         assert path is not None
         return jax.vmap(self.reference.to_weights)(path)
 
+    def log_end_density(self, weights: Float[Array, " dim"], before: Float[Array, "run dim"]) -> Float[Array, ""]:
+        """Log density of the chain's end: a mixture of last steps, from the weights of many runs `before` that step."""
+        last, z = jnp.asarray(self.num_steps - 1), self.reference.to_standard(weights)
+        coefficients = jax.tree.map(lambda values: values[-1], self._coefficients())
+
+        def log_step(previous):
+            shift = self._shift(previous, last, coefficients)
+            return self.noise.log_density(last, (z - coefficients.decay * previous) / coefficients.noise - shift)
+
+        logs = jax.vmap(lambda w: log_step(self.reference.to_standard(w)))(before)
+        scale = self.dim * jnp.log(coefficients.noise) + self.reference.log_det
+        return jax.nn.logsumexp(logs) - math.log(len(before)) - scale
+
     def terminal_reference(
         self, diffusion: Float[Array, ""] | None = None
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
