@@ -6,6 +6,7 @@ import numpy as np
 
 from langenode.plots.general import DATA, EXTRA, OTHER, OURS, new_figure
 
+Place = tuple[float | int, float | int]
 BOX = {"boxstyle": "round,pad=0.35", "fc": "white", "lw": 1.2}
 NUM_PATHS, NUM_STEPS = 12, 160
 
@@ -26,11 +27,11 @@ def framework() -> Any:
     return figure
 
 
-def _box(axis: Any, place: tuple[float, float], text: str, colour: str) -> None:
+def _box(axis: Any, place: Place, text: str, colour: str) -> None:
     axis.text(*place, text, ha="center", va="center", fontsize=8.5, bbox={**BOX, "ec": colour}, zorder=3)
 
 
-def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], text: str = "", **options: Any) -> None:
+def _arrow(axis: Any, start: Place, end: Place, text: str = "", **options: Any) -> None:
     style = {"arrowstyle": "-|>", "color": DATA, "lw": 1.1, "shrinkA": 0, "shrinkB": 0, **options}
     axis.annotate("", end, start, arrowprops=style, zorder=2)
     if text:

@@ -83,7 +83,8 @@ class SpreadPanel(NamedTuple):
 
     def thin(self, keep: slice | np.ndarray) -> "SpreadPanel":
         """Return some of the points."""
-        return SpreadPanel(*(None if part is None else part[..., keep] for part in self))
+        spread, single = (None if x is None else x[..., keep] for x in (self.predicted_std, self.realisations))
+        return SpreadPanel(self.mean[keep], self.std[keep], self.predicted[keep], spread, single)
 
 
 def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool, most: int = 1500) -> Any:

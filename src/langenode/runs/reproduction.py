@@ -52,10 +52,10 @@ class ReproductionFolder(GridFolder):
 # The work
 
 
-def say_plan(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None) -> None:
+def say_plan(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, force: bool) -> None:
     """Say how many runs there are and how long they will take, before any begins."""
     folder = ReproductionFolder(path)
-    pending = {task.point.name: task for task in plan.tasks if not grid.is_complete(folder, task.point)}
+    pending = {task.point.name: task for task in plan.tasks if force or not grid.is_complete(folder, task.point)}
     num, num_done = len(plan.points), len(plan.points) - len(pending)
     side_by_side = jobs or num_cores()
     seconds = seconds_of(pending, quick=plan.quick, jobs=side_by_side)
@@ -89,7 +89,8 @@ def run_reproduction(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | 
 def _with_earlier(folder: ReproductionFolder, plan: Plan, *, force: bool) -> dict[str, Any]:
     """The request with the runs of earlier ones, so that `--force` can remove them all."""
     stored = {} if force else read_record(folder.request, remedy="delete the folder, or choose another --out")
-    earlier = stored.get("points") if isinstance(stored.get("points"), list) else []
+    found = stored.get("points")
+    earlier = found if isinstance(found, list) else []
     return {**plan.request, "points": list(dict.fromkeys([*earlier, *plan.request["points"]]))}
 
 

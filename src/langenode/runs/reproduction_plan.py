@@ -148,7 +148,7 @@ def make_plan(what: str, seeds: Sequence[Any] | None, *, quick: bool) -> Plan:
     return Plan(plain(request), chosen, numbers, quick, tasks)
 
 
-def _checked(seeds: Sequence[Any]) -> tuple[int, ...]:
+def _checked(seeds: Sequence[Any]) -> tuple[Any, ...]:
     if not seeds or len(set(map(str, seeds))) < len(seeds):
         raise ConfigError(f"seeds must be different numbers; got {list(seeds)}; e.g. --seeds 1,2,3")
     return tuple(seeds)
