@@ -227,7 +227,7 @@ def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, 
 
 def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str], point: np.ndarray) -> Any:
     """Plot weight trajectories in pseudo-time, one panel per weight; `paths` is (run, knot, weight)."""
-    columns = min(len(names), 3)
+    columns = 2 if len(names) == 4 else min(len(names), 3)
     figure, axes = new_figure(columns, -(-len(names) // columns), width=3.8, height=2.6, sharex=True)
     for i, (axis, name) in enumerate(zip(axes.flat, names, strict=False)):
         axis.plot(grid, paths[..., i].T, color=OURS, alpha=0.3, lw=0.6)

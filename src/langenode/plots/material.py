@@ -1,6 +1,6 @@
 """Figures of material laws: cubes with spheres, and means with spreads of data and predictions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +8,8 @@ import numpy as np
 from langenode.plots.general import DATA, EXTRA, OTHER, OURS, new_figure
 
 LIGHT = "#56B4E9"
+# Panels whose ranges differ by more than this factor have axes of their own.
+MOST_APART = 4.0
 COMPONENTS = (OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", LIGHT)
 
 
@@ -94,7 +96,11 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
     data and of most predictions: single ones may lie outside.
     """
     has_spread = any(panel.predicted_std is not None for panel in panels.values())
-    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey="row")
+    frames = {name: _frame(panel) for name, panel in panels.items()}
+    reaches = [high - low for low, high in frames.values()]
+    shares = max(reaches) < MOST_APART * min(reaches)
+    sharey = "row" if shares else False
+    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey=sharey)
     if has_spread:
         for axis, panel in zip(axes[1], panels.values(), strict=True):
             _spreads(axis, panel, most)
@@ -104,9 +110,10 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
         _parity(axis, panel, most)
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(f"data, {label}")
+        low, high = zip(*frames.values(), strict=True) if shares else ([frames[name][0]], [frames[name][1]])
+        axis.set_ylim(min(low), max(high))
         if inset:
             _near_zero(axis, panel, most)
-    axes[0, 0].set_ylim(*_frame(panels.values()))
     axes[0, 0].set_ylabel(f"prediction, {label}")
     for axis in axes.flat:
         axis.locator_params(nbins=5)
@@ -115,17 +122,14 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
     return figure
 
 
-def _frame(panels: Iterable[SpreadPanel]) -> tuple[float, float]:
-    """Return the range of the data's means, of the predictions and of all but a thousandth of the realisations."""
-    low, high = [], []
-    for panel in panels:
-        spread = 0.0 if panel.predicted_std is None else panel.predicted_std
-        parts = [panel.mean - panel.std, panel.mean + panel.std, panel.predicted - spread, panel.predicted + spread]
-        parts += [] if panel.realisations is None else [np.quantile(panel.realisations, [0.001, 0.999])]
-        low.append(min(part.min() for part in parts))
-        high.append(max(part.max() for part in parts))
-    margin = 0.04 * (max(high) - min(low))
-    return min(low) - margin, max(high) + margin
+def _frame(panel: SpreadPanel) -> tuple[float, float]:
+    """Return the range of the data, of the predictions and of all but a thousandth of the realisations."""
+    spread = 0.0 if panel.predicted_std is None else panel.predicted_std
+    parts = [panel.mean - panel.std, panel.mean + panel.std, panel.predicted - spread, panel.predicted + spread]
+    parts += [] if panel.realisations is None else [np.quantile(panel.realisations, [0.001, 0.999])]
+    low, high = min(part.min() for part in parts), max(part.max() for part in parts)
+    margin = 0.04 * (high - low)
+    return float(low - margin), float(high + margin)
 
 
 def _parity(axis: Any, panel: SpreadPanel, most: int) -> None:
@@ -162,6 +166,8 @@ def _spreads(axis: Any, panel: SpreadPanel, most: int) -> None:
 
 def _near_zero(axis: Any, panel: SpreadPanel, most: int) -> None:
     reach = 0.12 * np.abs(panel.mean).max()
+    if panel.predicted_std is not None and np.median(panel.predicted_std) > reach:
+        return  # the bars would fill the whole of it
     inner = axis.inset_axes((0.58, 0.06, 0.4, 0.4))
     _parity(inner, panel.thin(np.abs(panel.mean) < reach), most // 3)
     inner.set(xlim=(-reach, reach), ylim=(-reach, reach))

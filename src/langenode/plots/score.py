@@ -18,8 +18,8 @@ class ScoreField(NamedTuple):
 def score_fields(field: ScoreField, sample: ScoreField, name: str) -> Any:
     """Plot both fields as arrows to the same scale, and their components at a sample against each other."""
     figure, axes = new_figure(4, 1, width=3.3, height=3.4)
-    # The median arrow of the exact field is as long as an eighth of the frame.
-    scale = 8.0 * np.median(np.linalg.norm(field.exact, axis=1))
+    # The median arrow of the exact field is as long as a tenth of the frame.
+    scale = 10.0 * np.median(np.linalg.norm(field.exact, axis=1))
     fields = ((field.exact, DATA, "exact score"), (field.learned, OURS, name))
     for axis, (vectors, colour, label) in zip(axes[0], fields, strict=False):
         axis.quiver(*field.points.T, *vectors.T, color=colour, scale=scale, scale_units="width", width=0.006)
