@@ -219,8 +219,8 @@ def test_results_have_mean_spread_and_a_sentence(made_up, tmp_path):
     row = row_of(rows, "std of W by Langevin sampling")
     assert row["literal"]["mean"] == pytest.approx(0.95) and row["literal"]["std"] == pytest.approx(0.1 / math.sqrt(2))
     assert row["seeds"] == [1, 2] and row["paper"] == "matches 0.80" and "above what the paper says" in row["note"]
-    assert row_of(rows, "exact mean of W")["note"] == "As printed equal; by default equal."
-    assert row_of(rows, "correlation by BBVI")["note"].startswith("As printed 0.65 times the paper's; by default 0.65")
+    assert row_of(rows, "exact mean of W")["note"] == "Both equal."
+    assert row_of(rows, "correlation by BBVI")["note"].startswith("Both 0.65 times the paper's.")
     count = row_of(rows, "weights of the drift network 2-2-2-2")
     assert count["default"] is None and "default has no such number" in count["note"]
 

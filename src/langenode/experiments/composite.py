@@ -307,8 +307,8 @@ def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Dr
     caption = (
         "Predicted mean against the mean over microstructures on held-out loadings. Bars: one standard deviation of "
         "the data (horizontal) and of the predictions (vertical). Light: single predictions "
-        f"({NUM_REALISATIONS} samples). Inset, where it can be read: near zero stress. Below: standard deviations. Panels "
-        "have axes of their own where their spreads are far apart."
+        f"({NUM_REALISATIONS} samples). Inset, where it can be read: near zero stress. Below: standard deviations. "
+        "Panels have axes of their own where their spreads are far apart."
     )
     alt = f"Scatter along the diagonal with horizontal and vertical bars: {', '.join(panels)}."
     return Drawing(figure, "Predicted and observed spread", caption, alt, numbers)

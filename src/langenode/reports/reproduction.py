@@ -81,15 +81,13 @@ def _value(reader: Reader | None, records: Mapping[int, Record]) -> dict[str, An
 
 def _differences(fact: Fact, literal: Any, default: Any) -> list[str]:
     """Return a sentence on how far our numbers are from the paper's."""
-    parts = [
-        f"{name} {words}"
-        for name, value in (("as printed", literal), ("by default", default))
-        if value is not None and (words := _difference(fact, value["mean"]))
-    ]
-    if not parts:
-        return []
-    text = "; ".join(parts)
-    return [f"{text[0].upper()}{text[1:]}."]
+    named = {"as printed": literal, "by default": default}
+    words = {name: _difference(fact, value["mean"]) for name, value in named.items() if value is not None}
+    words = {name: text for name, text in words.items() if text}
+    if len(words) == 2 and len(set(words.values())) == 1:
+        return [f"Both {words['by default']}."]
+    text = "; ".join(f"{name} {said}" for name, said in words.items())
+    return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 
 def _difference(fact: Fact, value: float) -> str:
