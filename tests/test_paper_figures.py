@@ -34,8 +34,8 @@ def test_the_end_of_a_chain_has_the_density_of_its_last_step():
     before, at = MEAN + np.array([0.4, -0.9]), MEAN + np.array([0.3, 0.2])
     decay, _, noise = (float(values[-1]) for values in chain._coefficients())
     expected = norm.logpdf(at, MEAN + decay * (before - MEAN), noise * SCALE).sum()
-    found = chain.log_end_density(jnp.asarray(at), jnp.asarray(before)[None])
-    assert float(found) == pytest.approx(expected, rel=1e-8)
+    found = chain.log_end_density(jnp.asarray(at)[None], jnp.asarray(before)[None])
+    assert float(found[0]) == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.mark.slow
