@@ -233,8 +233,8 @@ SCHLOGL_FACTS = (
         "median distance correlation of pairs of weights",
         0.1,
         *both(at("distance_correlation.median")),
-        "Independent weights reach 0.12 with 128 samples. The default draws all weights from 4 numbers, so that they "
-        "depend on each other strongly.",
+        "The next row has what independent weights reach with as many samples. The default draws all weights from 4 "
+        "numbers, so that they depend on each other strongly.",
     ),
     Fact(
         "schlogl",

@@ -135,7 +135,7 @@ HYPERELASTIC_FACTS = (
             f"W1 over that of all weights: last layer, rest {words}",
             value,
             *both(at(f"variants.{name}.w1_over_full")),
-            "With a loss that asks for the spread the three ways are nearly equal.",
+            "The default's loss asks for the spread, which leaves little difference between the three ways.",
         )
         for name, words, value in (("refit", "refitted", 0.71), ("fixed", "fixed", 1.18))
     ),
