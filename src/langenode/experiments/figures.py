@@ -147,16 +147,19 @@ def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawin
     figure = plots.weight_paths(grid, paths, [names[int(i)] for i in chosen], point[chosen])
     caption = (
         f"{NUM_PATHS} weight trajectories of the sampler over all its {len(grid) - 1} steps in pseudo-time, with their "
-        "mean; the samples are their end points. Diamonds: maximum likelihood. Of each layer the weight that varies "
-        "most and the one of median spread."
+        "mean; the samples are their end points. Diamonds: maximum likelihood."
     )
+    if len(chosen) < len(names):
+        caption += " Of each layer the weight that varies most, and the one of median spread."
     numbers = [("steps", f"{len(grid) - 1}"), ("pseudo-time", f"{grid[-1] - grid[0]:g}")]
     alt = "Random paths of weights from a common start to their scattered ends."
     return Drawing(figure, "Weights in pseudo-time", caption, alt, numbers)
 
 
 def some_of_each_layer(names: Sequence[str], spread: np.ndarray) -> np.ndarray:
-    """Return positions of the weights of largest and of median spread in each layer, at most `MOST_WEIGHTS`."""
+    """Return positions of all weights where they are few, else of the largest and the median spread in each layer."""
+    if len(names) <= MOST_WEIGHTS:
+        return np.arange(len(names))
     layers: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         layers.setdefault(INDEX.sub("", name), []).append(position)

@@ -116,7 +116,8 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
             _near_zero(axis, panel, most)
     axes[0, 0].set_ylabel(f"prediction, {label}")
     for axis in axes.flat:
-        axis.locator_params(nbins=5)
+        axis.locator_params(axis="x", nbins=4)
+        axis.locator_params(axis="y", nbins=5)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(labels), loc="outside upper center")
     return figure
