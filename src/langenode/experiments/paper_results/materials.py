@@ -259,8 +259,8 @@ VISCOELASTIC_FACTS = (
         0.95,
         at("distance_correlation.biased"),
         None,
-        "Groups of 102 and 17 independent weights reach about 0.85 with 50 samples: a high value is a property of the "
-        "estimator. Our law has one group of weights.",
+        "The next row has what independent groups of 102 and 17 weights reach with as many samples: a high value is "
+        "largely a property of the estimator. Our law has one group of weights.",
         law=at("distance_correlation.biased"),
     ),
     Fact(
