@@ -96,8 +96,8 @@ VARIATIONS = {
     },
 }
 VARIED = "schlogl"
-# Processor seconds of a run with its compilation: with small settings as measured, at full size from the times in the
-# guides of the demonstrations, which are rough.
+# Processor seconds of a run with its compilation. With small settings: measured on one run each, of nearly these
+# settings. At full size: guessed from clock times in the guides, and without any for the paper's viscoelastic law.
 QUICK_SECONDS = {
     ("ou", LITERAL): 70.0,
     ("ou", DEFAULT): 50.0,

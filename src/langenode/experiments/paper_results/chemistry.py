@@ -138,7 +138,8 @@ OU_FACTS = (
         "error of the learned score, relative to the exact one",
         "the drift is the score",
         *both(at("score.relative_error")),
-        "As printed the drift itself is compared, by default the score of the chain's end.",
+        "As printed the drift itself is compared; by default the score of the chain's end, estimated from 16384 runs, "
+        "whose sampling error is part of the number.",
         bounds=(0.0, 0.25),
     ),
 )
