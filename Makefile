@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/ou
 
-.PHONY: install browser demo docs test test-slow lint format clean
+.PHONY: install browser demo reproduce reproduce-quick docs test test-slow lint format clean
 
 install: $(STAMP)
 
@@ -17,6 +17,13 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/langenode run ou --out $(OUT)
+
+# Every number and figure of the paper: hours, resumable; with small settings minutes.
+reproduce: install
+	$(BIN)/langenode reproduce all
+
+reproduce-quick: install
+	$(BIN)/langenode reproduce all --quick
 
 # The report is tested in a real browser: Debian's package, installed where we may, asked for where we may not.
 browser:
@@ -31,9 +38,10 @@ test: install browser
 test-slow: install browser
 	$(BIN)/python -m pytest -m slow
 
-# The reference pages that are made from the code.
+# The reference pages and the schematic that are made from the code.
 docs: install
 	$(BIN)/python -m langenode.fitting.reference_pages docs/reference
+	$(BIN)/python docs/images/framework.py
 
 lint: install
 	$(BIN)/ruff check .

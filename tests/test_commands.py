@@ -19,7 +19,7 @@ from langenode.config import parse_overrides, read_toml
 from langenode.fitting.plan import plan_file
 from langenode.storage.folder import RunFolder
 
-VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "check", "methods")
+VERBS = ("run", "simulate", "fit", "predict", "evaluate", "report", "compare", "sweep", "reproduce", "check", "methods")
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def test_a_run_writes_its_files_and_ends_with_a_table(population_run):
     path, found = population_run
     assert {entry.name for entry in path.iterdir()} == FILES | {"companion-bbvi.langenode"}
     names = {entry.name for entry in (path / "figures").iterdir()}
-    pictures = {"calibration", "density", "loss", "w1", "weight_paths", "weights"}
+    pictures = {"calibration", "density", "loss", "score", "w1", "weight_paths", "weights"}
     assert names == {"index.json", *(f"{name}.png" for name in pictures)}
     assert "W1 to the data" in done("run", "ou", "--out", path, *ASKED).out
     assert "warning" not in found.err.lower()

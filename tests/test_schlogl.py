@@ -106,4 +106,7 @@ def test_every_method_runs_to_its_report(case, tmp_path):
     assert (tmp_path / "run" / "report.html").stat().st_size > 50_000
     shown = {figure.stem for figure in (tmp_path / "run" / "figures").glob("*.png")}
     assert {"trajectories", "end", "w1_exact", "calibration", "loss"} <= shown
-    assert ("dependence" in shown) == (case != "sde")
+    assert ("dependence" in shown) == ("distance_correlation" in found) == (case != "sde")
+    assert ("bbvi" in found) == (case in ("bottleneck", "langevin", "paper"))
+    if "bbvi" in found:
+        assert 0.0 <= found["bbvi"]["at_low"] + found["bbvi"]["at_high"] <= 1.0 and found["bbvi"]["w1_exact"] > 0.0

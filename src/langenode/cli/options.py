@@ -108,6 +108,22 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds of every point, or method
 SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/NAME-sweep by default.")]
 Jobs = Annotated[int | None, typer.Option(help="How many points at a time; as many as cores by default.", min=1)]
 CompareJobs = Annotated[int, typer.Option(help="How many runs at a time; their times suffer from each other.", min=1)]
+ReproduceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[all|ou|schlogl|hyperelastic|viscoelastic]",
+        help="Which results of the paper.",
+        autocompletion=_among("all", *DEMONSTRATIONS),
+    ),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Small settings, to see that everything runs; the numbers are not results.")
+]
+ReproduceOut = Annotated[
+    Path | None, typer.Option(help="The folder of runs and page; runs/reproduction, or runs/reproduction-quick.")
+]
+ReproduceSeeds = Annotated[str | None, typer.Option(help="Seeds of every run: 1,2,3 by default, with --quick 1.")]
+ReproduceJobs = Annotated[int | None, typer.Option(help="How many runs at a time; as many as cores by default.", min=1)]
 Metric = Annotated[
     str | None,
     typer.Option(help="The column of sweep.csv to draw; w1_exact.relative, w1.ratio or crps by default."),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from langenode.reports.pages import words_of_pages
+from langenode.reports.reproduction import number_text
 from langenode.reports.standings import COLUMNS, cell_text
 from langenode.scores.diagnostics import is_k_hat_telling
 
@@ -119,6 +120,22 @@ def _fitting(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
             tables.append([0])
         tables[-1].append(i)
     return tables
+
+
+def print_reproduction(found: Mapping[str, Any]) -> None:
+    """Print the paper's numbers beside ours."""
+    rows = [row for row in found["results"] if not row["what"].startswith("Figure ")]
+    cells = [
+        (
+            row["section"].split()[0],
+            row["what"],
+            _short(row["paper"] if isinstance(row["paper"], str) else f"{row['paper']:g}"),
+            *("-" if row[key] is None else number_text(row[key]) for key in ("literal", "default")),
+        )
+        for row in rows
+    ]
+    size = ", small settings: not results" if found["quick"] else ""
+    _print_table(f"The paper's numbers beside ours{size}", ("section", "what", "paper", "as printed", "default"), cells)
 
 
 def print_sweep(found: Mapping[str, Any]) -> None:

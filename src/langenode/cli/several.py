@@ -1,4 +1,4 @@
-"""What the verbs `compare` and `sweep` do: several runs, one table and one page of them."""
+"""What the verbs `compare`, `sweep` and `reproduce` do: several runs, one table and one page of them."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +59,28 @@ def sweep_settings(what: str, asked: Asked, vary: Sequence[str], metric: str | N
         screen.print_sweep(found)
         print(f"The sweep is in {folder}: {', '.join(Path(file).name for file in found['files'])}")
     _exit_where_failed("point", "the column error of sweep.csv", found["failed"], len(plan.points))
+
+
+def reproduce_paper(what: str, asked: Asked, *, quick: bool) -> None:
+    """The runs behind the paper's results, and one page of them."""
+    prepare_jax()
+    from langenode.cli import screen
+    from langenode.fitting.progress import Reporter
+    from langenode.runs import reproduction, reproduction_plan
+    from langenode.runs.grid import parse_values
+
+    reporter = Reporter(verbose=asked.verbose)
+    seeds = None if asked.seeds is None else parse_values(asked.seeds)
+    plan = reproduction_plan.make_plan(what, seeds, quick=quick)
+    folder = Path("runs") / ("reproduction-quick" if quick else "reproduction") if asked.out is None else asked.out
+    reproduction.say_plan(folder, plan, reporter, jobs=asked.jobs, force=asked.force)
+    found = reproduction.run_reproduction(folder, plan, reporter, jobs=asked.jobs, force=asked.force)
+    if asked.as_json:
+        print_json(found)
+    else:
+        screen.print_reproduction(found)
+        print(f"The reproduction is in {folder}; open {folder / 'reproduction.html'}")
+    _exit_where_failed("run", "the page or request.json", found["failed"], len(plan.points))
 
 
 def _subject(what: str) -> Any:

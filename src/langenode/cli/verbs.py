@@ -26,6 +26,11 @@ from langenode.cli.options import (
     Metric,
     Out,
     Outputs,
+    Quick,
+    ReproduceArgument,
+    ReproduceJobs,
+    ReproduceOut,
+    ReproduceSeeds,
     Rest,
     RunArgument,
     Seed,
@@ -306,6 +311,29 @@ def sweep(
     file = None if subject in DEMONSTRATIONS else Path(subject)
     asked = several.Asked(several.with_columns(layers, columns, file), seeds, out, jobs, force, json_, verbose)
     several.sweep_settings(subject, asked, vary or [], metric)
+
+
+@app.command(
+    epilog="**Examples**: `langenode reproduce --quick` · `langenode reproduce ou --seeds 1,2,3` · "
+    "`langenode reproduce all --jobs 2 --out runs/paper`"
+)
+def reproduce(
+    what: ReproduceArgument = "all",
+    quick: Quick = False,
+    seeds: ReproduceSeeds = None,
+    jobs: ReproduceJobs = None,
+    out: ReproduceOut = None,
+    force: Force = False,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Make every number and figure of the paper: by the method as printed and by our default, on one page.
+
+    The number of runs and an estimate of their time are said first. Each run is a folder of its own; the same command
+    resumes with what is missing. Writes reproduction.html and reproduction.json.
+    """
+    asked = several.Asked([], seeds, out, jobs, force, json_, verbose)
+    several.reproduce_paper(what, asked, quick=quick)
 
 
 @app.command(

@@ -23,6 +23,8 @@ from langenode.simulators import composite
 # Microstructures are drawn from this many numbers; for the default composite all of them are shipped.
 NUM_NUMBERED = 128
 NUM_PICTURES = 3
+# Samples whose single predictions are drawn, as many as the paper has.
+NUM_REALISATIONS = 50
 
 
 class CompositeData(Section):
@@ -296,6 +298,7 @@ def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Dr
             members.std(0, ddof=1).ravel(),
             samples.mean(0).ravel(),
             samples.std(0, ddof=1).ravel(),
+            samples[:NUM_REALISATIONS].reshape(min(len(samples), NUM_REALISATIONS), -1),
         )
         for name, (samples, members) in panels.items()
     }
@@ -303,7 +306,9 @@ def stochastic_parity(panels: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Dr
     numbers = [(f"std ratio, {name}", f"{std_ratio(*pair):.3f}") for name, pair in panels.items()]
     caption = (
         "Predicted mean against the mean over microstructures on held-out loadings. Bars: one standard deviation of "
-        "the data (horizontal) and of the predictions (vertical). Inset: near zero stress. Below: standard deviations."
+        "the data (horizontal) and of the predictions (vertical). Light: single predictions "
+        f"({NUM_REALISATIONS} samples). Inset, where it can be read: near zero stress. Below: standard deviations. "
+        "Panels have axes of their own where their spreads are far apart."
     )
     alt = f"Scatter along the diagonal with horizontal and vertical bars: {', '.join(panels)}."
     return Drawing(figure, "Predicted and observed spread", caption, alt, numbers)

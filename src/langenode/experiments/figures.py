@@ -1,5 +1,6 @@
 """Figures that experiments share: bands, parity, calibration, weights and training, with captions and numbers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from langenode.inference.predictions import observable, predict
 from langenode.scores import metrics as metrics_of
 
 NUM_BAND_TIMES, NUM_BAND_SAMPLES = 120, 512
+# Paths of the sampler that are drawn, as many as in the paper, and most weights of which they are shown.
+NUM_PATHS, MOST_WEIGHTS = 50, 6
+# What follows the name of a layer in that of a weight.
+INDEX = re.compile(r"(\.(weight|bias))?\[[\d,]+\]$")
 METHOD_LABELS = {"langevin": "Langevin", "bottleneck": "Langevin, bottleneck", "paper": "Langevin (paper)"}
 
 
@@ -129,23 +134,51 @@ def beside_plain(results: Results) -> dict[str, Drawing]:
 
 
 def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawing:
-    """Draw runs of the sampler in pseudo-time, for the four weights that vary most."""
+    """Draw runs of the sampler in pseudo-time from their start, for some weights of each layer."""
     from langenode import plots
 
     posterior: Any = results.problem.posterior
-    keys = jax.random.split(results.key, 24)
-    paths = np.asarray(jax.jit(jax.vmap(lambda k: posterior.path(key=k)))(keys))
     grid = np.asarray(getattr(posterior, "chain", posterior).grid)
     names = results.problem.partition.names if names is None else names
-    chosen = np.argsort(-results.weights.std(0))[:4] if len(names) > 4 else np.arange(len(names))
+    chosen = some_of_each_layer(names, results.weights.std(0))
+    keys = jax.random.split(results.key, NUM_PATHS)
+    paths = np.asarray(jax.jit(jax.vmap(lambda k: posterior.path(key=k)[:, chosen]))(keys))
     point = np.asarray(results.problem.partition.flatten(results.mle))
-    figure = plots.weight_paths(grid, paths[:, :, chosen], [names[int(i)] for i in chosen], point[chosen])
+    figure = plots.weight_paths(grid, paths, [names[int(i)] for i in chosen], point[chosen])
     caption = (
-        "24 weight trajectories of the sampler in pseudo-time, with their mean; the samples are their end points. "
-        "Diamonds: maximum likelihood."
+        f"{NUM_PATHS} weight trajectories of the sampler over all its {len(grid) - 1} steps in pseudo-time, with their "
+        "mean; the samples are their end points. Diamonds: maximum likelihood."
     )
+    if len(chosen) < len(names):
+        caption += " Of each layer the weight that varies most, and the one of median spread."
+    numbers = [("steps", f"{len(grid) - 1}"), ("pseudo-time", f"{grid[-1] - grid[0]:g}")]
     alt = "Random paths of weights from a common start to their scattered ends."
-    return Drawing(figure, "Weights in pseudo-time", caption, alt)
+    return Drawing(figure, "Weights in pseudo-time", caption, alt, numbers)
+
+
+def some_of_each_layer(names: Sequence[str], spread: np.ndarray) -> np.ndarray:
+    """Return positions of all weights where they are few, else of the largest and the median spread in each layer."""
+    if len(names) <= MOST_WEIGHTS:
+        return np.arange(len(names))
+    layers: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        layers.setdefault(INDEX.sub("", name), []).append(position)
+    ordered = [sorted(members, key=lambda i: -spread[i]) for members in layers.values()]
+    picked = [members[0] for members in ordered] + [members[len(members) // 2] for members in ordered]
+    return np.sort(np.array(list(dict.fromkeys(picked))[:MOST_WEIGHTS], dtype=int))
+
+
+def pair_dependence(weights: np.ndarray) -> tuple[metrics_of.DistanceCorrelation, dict[str, float]]:
+    """Return distance correlations of all pairs of weights, and their medians with the level of independent weights."""
+    found = metrics_of.distance_correlation_matrix(weights, num_permutations=1, rng=np.random.default_rng(0))
+    pairs = np.triu_indices(weights.shape[1], k=1)
+    medians = {
+        "median": float(np.median(found.biased[pairs])),
+        "independence": found.independence,
+        "corrected_median": float(np.median(found.corrected[pairs])),
+        "num_samples": len(weights),
+    }
+    return found, medians
 
 
 def dependence(results: Results, num_samples: int) -> Drawing:
@@ -153,17 +186,16 @@ def dependence(results: Results, num_samples: int) -> Drawing:
     from langenode import plots
 
     weights = results.weights[:num_samples]
-    found = metrics_of.distance_correlation_matrix(weights, num_permutations=1, rng=np.random.default_rng(0))
-    pairs = np.triu_indices(weights.shape[1], k=1)
+    found, medians = pair_dependence(weights)
     figure = plots.dependence(found.biased, found.independence)
     caption = (
         f"Distance correlation of every pair of the {weights.shape[1]} weights over {len(weights)} samples, and its "
         "histogram. Even for independent weights it is positive: the dashed line is their median."
     )
     numbers = [
-        ("median of pairs", f"{np.median(found.biased[pairs]):.3f}"),
-        ("independent weights", f"{found.independence:.3f}"),
-        ("bias-corrected squared, median", f"{np.median(found.corrected[pairs]):.3f}"),
+        ("median of pairs", f"{medians['median']:.3f}"),
+        ("independent weights", f"{medians['independence']:.3f}"),
+        ("bias-corrected squared, median", f"{medians['corrected_median']:.3f}"),
     ]
     alt = "A matrix of distance correlations between weights, and a histogram of its entries."
     return Drawing(figure, "Dependence between weights", caption, alt, numbers)

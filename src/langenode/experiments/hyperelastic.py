@@ -23,7 +23,8 @@ from langenode.scores import metrics as metrics_of
 # The three variants, by the name of their companion's file: which weights are stochastic, and how the rest is treated.
 VARIANTS = {"full": ("all", "fixed"), "fixed": ("last_layer", "fixed"), "refit": ("last_layer", "refit")}
 TITLES = {"full": "all weights", "fixed": "last layer, rest fixed", "refit": "last layer, rest refitted"}
-
+# Samples over which distance correlations are computed.
+NUM_DEPENDENCE_SAMPLES = 512
 
 # Refitted features move farther than random weights about the point fit.
 _FEW = {"num_samples": 256, "batch_conditions": 4}
@@ -164,7 +165,10 @@ def metrics(results: Results) -> dict[str, Any]:
         }
     for way in ways.values():
         way["w1_over_full"] = way["w1"] / ways["full"]["w1"] if "full" in ways else None
-    return composite.metrics(results) | {"variants": ways}
+    made = composite.metrics(results) | {"variants": ways}
+    if results.problem.partition.dim > 1:
+        made["distance_correlation"] = shared.pair_dependence(results.weights[:NUM_DEPENDENCE_SAMPLES])[1]
+    return made
 
 
 def figures(results: Results) -> dict[str, Drawing]:
@@ -173,7 +177,7 @@ def figures(results: Results) -> dict[str, Drawing]:
     ways = {TITLES.get(name, "the fit"): (samples, members) for name, samples in three_ways(results).items()}
     made = composite.figures(results, ways)
     if results.problem.partition.dim > 1:
-        made["dependence"] = shared.dependence(results, 512)
+        made["dependence"] = shared.dependence(results, NUM_DEPENDENCE_SAMPLES)
     return made | shared.training(results)
 
 

@@ -44,6 +44,17 @@ def mode_summary(values: np.ndarray, split: float, *, weights: np.ndarray | None
     return ModeSummary(float(weights[is_low].sum() / weights.sum()), *moments(is_low), *moments(~is_low))
 
 
+def mode_shares(values: np.ndarray, modes: ModeSummary, reach: float = 3.0) -> dict[str, float]:
+    """Return the fractions of samples at the low and the high mode, within `reach` standard deviations of each.
+
+    The rest is at neither. A sample counts for the nearer mode where the two overlap.
+    """
+    low = np.abs(values - modes.low_mean) / modes.low_std
+    high = np.abs(values - modes.high_mean) / modes.high_std
+    at_low, at_high = (low <= reach) & (low <= high), (high <= reach) & (high < low)
+    return {"at_low": float(at_low.mean()), "at_high": float(at_high.mean())}
+
+
 def increment_memory(trajectories: Float[np.ndarray, "traj time"], split: float) -> dict[str, float | None]:
     """Return the lag-1 autocorrelation of the increments within each mode, over the last half of the time.
 

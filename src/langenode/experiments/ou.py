@@ -15,6 +15,7 @@ from pydantic import Field
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, Section, TrainingConfig, merge
 from langenode.experiments import figures as shared
+from langenode.experiments import ou_score
 from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, literal, sticking_chain
 from langenode.models import MLP, NeuralODE, OnConcatenation, make_solver
 from langenode.scores import metrics as metrics_of
@@ -125,7 +126,15 @@ def metrics(results: Results) -> dict[str, Any]:
     }
     if "bbvi" in results.companions:
         found["bbvi_weights"] = metrics_of.weight_moments(results.companions["bbvi"].weights)
+    if _has_score(results):
+        found["score"] = ou_score.score_metrics(results, _parameters(results.config), drawn)
     return found
+
+
+def _has_score(results: Results) -> bool:
+    """Whether the generator's weights have a density, and the sampler a drift to compare with its score."""
+    has_density = min(results.config.data.rate_std, results.config.data.level_std) > 0
+    return has_density and is_two_weight_law(results.config) and ou_score.has_score(results)
 
 
 def drawn_weights(results: Results) -> np.ndarray:
@@ -144,6 +153,8 @@ def figures(results: Results) -> dict[str, Drawing]:
     made = {"density": _density(results)}
     if is_two_weight_law(config):
         made["weights"] = _weight_densities(results)
+    if _has_score(results):
+        made["score"] = ou_score.score_figure(results, _parameters(config), drawn_weights(results))
     made["calibration"] = shared.calibration(results)
     if len(results.convergence["update"]) and config.target != "posterior":  # the posterior's floor includes the noise
         made["w1"] = _w1_convergence(results)

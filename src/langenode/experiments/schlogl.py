@@ -15,8 +15,8 @@ from pydantic import Field
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, Count, ModelConfig, NoiseConfig, Section, TemperedConfig, TrainingConfig, merge
 from langenode.experiments import figures as shared
-from langenode.experiments.base import Drawing, Experiment, Results, Splits, chain, literal
-from langenode.experiments.modes import increment_memory, mode_summary, valley
+from langenode.experiments.base import Companion, Drawing, Experiment, Results, Splits, chain, literal
+from langenode.experiments.modes import increment_memory, mode_shares, mode_summary, valley
 from langenode.inference.predictions import predict
 from langenode.models import MLP, NeuralODE, NeuralSDE, OnConcatenation, PositiveOnConcatenation, make_solver
 from langenode.scores import metrics as metrics_of
@@ -164,12 +164,29 @@ def metrics(results: Results) -> dict[str, Any]:
     modes = {**ours._asdict(), "split": split}
     modes |= {f"{name}_data": value for name, value in data._asdict().items()}
     modes |= {f"{name}_exact": value for name, value in exact._asdict().items()}
+    modes |= mode_shares(samples[:, -1], exact)
     found: dict[str, Any] = {"w1_exact": distance, "modes": modes}
+    if "bbvi" in results.companions:
+        found["bbvi"] = _companion_scores(results.companions["bbvi"], law, split, spread)
+    if results.problem.partition.dim > 1:
+        found["distance_correlation"] = shared.pair_dependence(results.weights[:NUM_DEPENDENCE_SAMPLES])[1]
     found["increments"] = {
         "lag1": increment_memory(samples[:2048], split),
         "lag1_data": increment_memory(train, split),
     }
     return found
+
+
+def _companion_scores(companion: Companion, law: CountLaw, split: float, spread: float) -> dict[str, Any]:
+    """Return distance to the exact law, and weights and widths of the modes, of the paper's baseline."""
+    samples = np.asarray(companion.predictions[:, 0, :, 0], float)
+    exact = mode_summary(law.counts, split, weights=law.probabilities[-1])
+    found: dict[str, Any] = {
+        "w1_exact": float(metrics_of.w1_to_law(samples, law.counts, law.probabilities).mean() / spread),
+        **mode_summary(samples[:, -1], split)._asdict(),
+        **mode_shares(samples[:, -1], exact),
+    }
+    return found | {"num_samples": len(samples)}
 
 
 def law_samples(results: Results) -> np.ndarray:

@@ -21,6 +21,8 @@ from langenode.scores import metrics as metrics_of
 
 # Number of samples over which the paper computes distance correlations.
 NUM_PAPER_SAMPLES = 50
+# And we, of our law's few weights.
+NUM_SAMPLES = 512
 # Bulk over shear modulus of our law before training; isochoric loadings do not change it.
 BULK_RATIO = 1000.0
 
@@ -163,12 +165,15 @@ def weight_groups(results: Results) -> dict[str, np.ndarray]:
 def metrics(results: Results) -> dict[str, Any]:
     """Return the point fit and the spread; also the dependence between the two networks where both are stochastic."""
     found = composite.metrics(results)
-    groups = list(weight_groups(results).values())
+    groups = weight_groups(results)
     if len(groups) == 2:
-        samples = [group[:NUM_PAPER_SAMPLES] for group in groups]
+        samples = {name: group[:NUM_PAPER_SAMPLES] for name, group in groups.items()}
         rng = np.random.default_rng(results.config.seed)
-        dependence = metrics_of.distance_correlation(*samples, num_permutations=100, rng=rng)
-        found["distance_correlation"] = {**dependence._asdict(), "num_samples": NUM_PAPER_SAMPLES}
+        dependence = metrics_of.distance_correlation(*samples.values(), num_permutations=100, rng=rng)
+        within = {name: shared.pair_dependence(group)[1] for name, group in samples.items()}
+        found["distance_correlation"] = {**dependence._asdict(), "num_samples": NUM_PAPER_SAMPLES, "within": within}
+    elif results.problem.partition.dim > 1:
+        found["distance_correlation"] = shared.pair_dependence(results.weights[:NUM_SAMPLES])[1]
     return found
 
 
@@ -188,13 +193,14 @@ def _dependence(results: Results) -> Drawing:
 
     groups = weight_groups(results)
     if len(groups) == 1:
-        return shared.dependence(results, 512)
-    rng, matrices, numbers = np.random.default_rng(0), {}, []
+        return shared.dependence(results, NUM_SAMPLES)
+    matrices, numbers = {}, []
     for name, weights in groups.items():
-        found = metrics_of.distance_correlation_matrix(weights[:NUM_PAPER_SAMPLES], num_permutations=1, rng=rng)
+        found, medians = shared.pair_dependence(weights[:NUM_PAPER_SAMPLES])
         matrices[f"{name}, {weights.shape[1]} weights"] = (found.biased, found.independence)
-        pairs = np.median(found.biased[np.triu_indices(weights.shape[1], k=1)])
-        numbers.append((f"median within {name}", f"{pairs:.3f} (independent: {found.independence:.3f})"))
+        numbers.append(
+            (f"median within {name}", f"{medians['median']:.3f} (independent: {medians['independence']:.3f})")
+        )
     between = results.metrics["distance_correlation"]
     numbers.append(("between the two", f"{between['biased']:.3f} (independent: {between['independence']:.3f})"))
     numbers.append(("bias-corrected squared", f"{between['corrected']:.3f}"))

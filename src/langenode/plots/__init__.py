@@ -5,6 +5,7 @@ only.
 """
 
 from langenode.plots.chains import bands_beyond, r_hat_over_time
+from langenode.plots.framework import framework
 from langenode.plots.general import (
     AnalyticLaw,
     BandPanel,
@@ -33,6 +34,7 @@ from langenode.plots.material import (
     spread_paths,
 )
 from langenode.plots.methods import accuracy_against_time, method_bands
+from langenode.plots.score import ScoreField, score_fields
 from langenode.plots.skill import beside_plain
 from langenode.plots.units import (
     CheckPanel,
@@ -53,6 +55,7 @@ __all__ = [
     "IndividualPanel",
     "ObservedPanel",
     "ParityPanel",
+    "ScoreField",
     "SpreadPanel",
     "SpreadPath",
     "accuracy_against_time",
@@ -65,6 +68,7 @@ __all__ = [
     "effect_panels",
     "end_density",
     "error_panels",
+    "framework",
     "group_dependence",
     "individual_fits",
     "intervals",
@@ -76,6 +80,7 @@ __all__ = [
     "prediction_bands",
     "predictive_check",
     "r_hat_over_time",
+    "score_fields",
     "sphere_cubes",
     "spread_parity",
     "spread_paths",

@@ -227,16 +227,23 @@ def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, 
 
 def weight_paths(grid: np.ndarray, paths: np.ndarray, names: Sequence[str], point: np.ndarray) -> Any:
     """Plot weight trajectories in pseudo-time, one panel per weight; `paths` is (run, knot, weight)."""
-    figure, axes = new_figure(len(names), 1, width=3.6)
-    thin = slice(None, None, max(1, len(grid) // 2000))
-    for i, (axis, name) in enumerate(zip(axes[0], names, strict=True)):
-        axis.plot(grid[thin], paths[:, thin, i].T, color=OURS, alpha=0.45, lw=0.8)
+    columns = 2 if len(names) == 4 else min(len(names), 3)
+    figure, axes = new_figure(columns, -(-len(names) // columns), width=3.8, height=2.6, sharex=True)
+    for i, (axis, name) in enumerate(zip(axes.flat, names, strict=False)):
+        axis.plot(grid, paths[..., i].T, color=OURS, alpha=0.3, lw=0.6)
         end = np.full(len(paths), grid[-1])
-        axis.plot(grid[thin], paths[:, thin, i].mean(0), color=DATA, lw=1.4, label="mean")
-        axis.plot(end, paths[:, -1, i], ".", color=OTHER, ms=5, clip_on=False, label="samples")
-        axis.plot(grid[0], point[i], "D", color=EXTRA, ms=6, clip_on=False, label="maximum likelihood")
-        axis.legend(frameon=False, fontsize=7, loc="upper left")
-        axis.set(xlabel="pseudo-time", ylabel=name, xlim=(grid[0], grid[-1]))
+        axis.plot(grid, paths[..., i].mean(0), color=DATA, lw=1.4, label="mean")
+        axis.plot(end, paths[:, -1, i], ".", color=OTHER, ms=4, clip_on=False, label="samples")
+        axis.plot(grid[0], point[i], "D", color=EXTRA, ms=6, clip_on=False, zorder=3, label="maximum likelihood")
+        axis.set_xlim(grid[0], grid[-1])
+        axis.set_title(short(name, 48), fontsize=8)
+        axis.tick_params(labelbottom=i + columns >= len(names))  # also above an empty panel
+    for axis in axes.flat[len(names) :]:
+        axis.set_visible(False)
+    figure.supxlabel("pseudo-time", fontsize=10)
+    figure.supylabel("weight", fontsize=10)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=3, loc="outside upper center")
     return figure
 
 

@@ -7,7 +7,10 @@ import numpy as np
 
 from langenode.plots.general import DATA, EXTRA, OTHER, OURS, new_figure
 
-COMPONENTS = (OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", "#56B4E9")
+LIGHT = "#56B4E9"
+# Panels whose ranges differ by more than this factor have axes of their own.
+MOST_APART = 4.0
+COMPONENTS = (OURS, OTHER, EXTRA, "#CC79A7", "#E69F00", LIGHT)
 
 
 def sphere_cubes(cubes: Mapping[str, tuple[np.ndarray, float]]) -> Any:
@@ -57,7 +60,7 @@ def _draw_caps(axis: Any, centre: np.ndarray, radius: float) -> None:
             disc[:, normal] = face
             for k, wave in zip(others, (np.cos(angle), np.sin(angle)), strict=True):
                 disc[:, k] = np.clip(centre[k] + reach * wave, 0.0, 1.0)
-            axis.add_collection3d(Poly3DCollection([disc], facecolor="#56B4E9", edgecolor=OURS, lw=0.3))
+            axis.add_collection3d(Poly3DCollection([disc], facecolor=LIGHT, edgecolor=OURS, lw=0.3))
 
 
 def _draw_edges(axis: Any) -> None:
@@ -69,21 +72,35 @@ def _draw_edges(axis: Any) -> None:
 
 
 class SpreadPanel(NamedTuple):
-    """Points: mean and standard deviation of the data, and of the predictions (no spread for a point fit)."""
+    """Points: mean and standard deviation of the data, and of the predictions (no spread for a point fit).
+
+    `realisations`, (sample, point), are single predictions.
+    """
 
     mean: np.ndarray
     std: np.ndarray
     predicted: np.ndarray
     predicted_std: np.ndarray | None
+    realisations: np.ndarray | None = None
+
+    def thin(self, keep: slice | np.ndarray) -> "SpreadPanel":
+        """Return some of the points."""
+        spread, single = (None if x is None else x[..., keep] for x in (self.predicted_std, self.realisations))
+        return SpreadPanel(self.mean[keep], self.std[keep], self.predicted[keep], spread, single)
 
 
 def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool, most: int = 1500) -> Any:
     """Plot predicted against observed means with one standard deviation; an inset shows the region near zero.
 
-    Below, where predictions have a spread: predicted against observed standard deviations.
+    Below, where predictions have a spread: predicted against observed standard deviations. The frame is that of the
+    data and of most predictions: single ones may lie outside.
     """
     has_spread = any(panel.predicted_std is not None for panel in panels.values())
-    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey="row")
+    frames = {name: _frame(panel) for name, panel in panels.items()}
+    reaches = [high - low for low, high in frames.values()]
+    shares = max(reaches) < MOST_APART * min(reaches)
+    sharey = "row" if shares else False
+    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey=sharey)
     if has_spread:
         for axis, panel in zip(axes[1], panels.values(), strict=True):
             _spreads(axis, panel, most)
@@ -93,44 +110,70 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
         _parity(axis, panel, most)
         axis.set_title(name, fontsize=10)
         axis.set_xlabel(f"data, {label}")
+        low, high = zip(*frames.values(), strict=True) if shares else ([frames[name][0]], [frames[name][1]])
+        axis.set_ylim(min(low), max(high))
         if inset:
             _near_zero(axis, panel, most)
     axes[0, 0].set_ylabel(f"prediction, {label}")
-    axes[0, 0].legend(frameon=False, fontsize=8, loc="upper left")
+    for axis in axes.flat:
+        axis.locator_params(axis="x", nbins=4)
+        axis.locator_params(axis="y", nbins=5)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(labels), loc="outside upper center")
     return figure
 
 
+def _frame(panel: SpreadPanel) -> tuple[float, float]:
+    """Return the range of the data, of the predictions and of all but a thousandth of the realisations."""
+    spread = 0.0 if panel.predicted_std is None else panel.predicted_std
+    parts = [panel.mean - panel.std, panel.mean + panel.std, panel.predicted - spread, panel.predicted + spread]
+    parts += [] if panel.realisations is None else [np.quantile(panel.realisations, [0.001, 0.999])]
+    low, high = min(part.min() for part in parts), max(part.max() for part in parts)
+    margin = 0.04 * (high - low)
+    return float(low - margin), float(high + margin)
+
+
 def _parity(axis: Any, panel: SpreadPanel, most: int) -> None:
-    pick = slice(None, None, max(1, len(panel.mean) // most))
-    options = {"fmt": "none", "lw": 0.7, "alpha": 0.45}
-    axis.errorbar(
-        panel.mean[pick], panel.predicted[pick], xerr=panel.std[pick], ecolor=OTHER, label="data ± std", **options
-    )
-    if panel.predicted_std is not None:
-        spread = panel.predicted_std[pick]
-        axis.errorbar(
-            panel.mean[pick], panel.predicted[pick], yerr=spread, ecolor=OURS, label="prediction ± std", **options
+    panel = panel.thin(slice(None, None, max(1, len(panel.mean) // most)))
+    if panel.realisations is not None:
+        across = np.broadcast_to(panel.mean, panel.realisations.shape)
+        axis.plot(
+            across.ravel(),
+            panel.realisations.ravel(),
+            ",",
+            color=LIGHT,
+            alpha=0.5,
+            rasterized=True,
+            zorder=1,
         )
-    axis.plot(panel.mean[pick], panel.predicted[pick], ".", color=DATA, ms=1.5, label="means")
+        axis.plot([], [], ".", color=LIGHT, ms=5, label="realisations")  # a pixel cannot be seen in a legend
+    options = {"fmt": "none", "lw": 0.7, "alpha": 0.45}
+    axis.errorbar(panel.mean, panel.predicted, xerr=panel.std, ecolor=OTHER, label="data ± std", **options)
+    if panel.predicted_std is not None:
+        axis.errorbar(
+            panel.mean, panel.predicted, yerr=panel.predicted_std, ecolor=OURS, label="prediction ± std", **options
+        )
+    axis.plot(panel.mean, panel.predicted, ".", color=DATA, ms=1.5, label="means")
     axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
 
 
 def _spreads(axis: Any, panel: SpreadPanel, most: int) -> None:
     assert panel.predicted_std is not None
-    pick = slice(None, None, max(1, len(panel.mean) // most))
-    axis.plot(panel.std[pick], panel.predicted_std[pick], ".", color=OURS, ms=2, alpha=0.6)
+    panel = panel.thin(slice(None, None, max(1, len(panel.mean) // most)))
+    axis.plot(panel.std, panel.predicted_std, ".", color=OURS, ms=2, alpha=0.6)
     axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
     axis.set(xlim=(0, None), ylim=(0, None))
 
 
 def _near_zero(axis: Any, panel: SpreadPanel, most: int) -> None:
     reach = 0.12 * np.abs(panel.mean).max()
-    near = np.abs(panel.mean) < reach
+    if panel.predicted_std is not None and np.median(panel.predicted_std) > reach:
+        return  # the bars would fill the whole of it
     inner = axis.inset_axes((0.58, 0.06, 0.4, 0.4))
-    spread = None if panel.predicted_std is None else panel.predicted_std[near]
-    _parity(inner, SpreadPanel(panel.mean[near], panel.std[near], panel.predicted[near], spread), most // 3)
+    _parity(inner, panel.thin(np.abs(panel.mean) < reach), most // 3)
     inner.set(xlim=(-reach, reach), ylim=(-reach, reach))
     inner.tick_params(labelsize=6)
+    inner.locator_params(nbins=3)
     axis.indicate_inset_zoom(inner, edgecolor=DATA, lw=0.6)
 
 

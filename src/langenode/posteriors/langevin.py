@@ -209,6 +209,20 @@ class Langevin(AbstractVariational):
         assert path is not None
         return jax.vmap(self.reference.to_weights)(path)
 
+    def log_end_density(self, points: Float[Array, "n dim"], before: Float[Array, "m dim"]) -> Float[Array, " n"]:
+        """Log density of the chain's end: a mixture of last steps, from the weights of many runs `before` that step."""
+        last, coefficients = jnp.asarray(self.num_steps - 1), jax.tree.map(lambda x: x[-1], self._coefficients())
+        previous = jax.vmap(self.reference.to_standard)(before)
+        centres = jax.vmap(lambda z: self._shift(z, last, coefficients))(previous)
+        centres += coefficients.decay * previous / coefficients.noise
+
+        def log_density(weights):
+            jumps = self.reference.to_standard(weights) / coefficients.noise - centres
+            return jax.nn.logsumexp(jax.vmap(lambda jump: self.noise.log_density(last, jump))(jumps))
+
+        scale = math.log(len(before)) + self.dim * jnp.log(coefficients.noise) + self.reference.log_det
+        return jax.lax.map(log_density, points, batch_size=16) - scale
+
     def terminal_reference(
         self, diffusion: Float[Array, ""] | None = None
     ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:

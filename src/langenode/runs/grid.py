@@ -206,9 +206,10 @@ def record_of(request: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "version": _version.__version__, "command": sys.argv}
 
 
-def as_json(record: Mapping[str, Any]) -> bytes:
-    """A record as the content of a JSON file."""
-    return (json.dumps(plain(dict(record)), indent=2, allow_nan=False) + "\n").encode()
+def as_json(record: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+    """A record, or several, as the content of a JSON file."""
+    values = dict(record) if isinstance(record, Mapping) else list(record)
+    return (json.dumps(plain(values), indent=2, allow_nan=False) + "\n").encode()
 
 
 def is_complete(folder: GridFolder, point: Point) -> bool:
