@@ -176,7 +176,7 @@ def test_a_configuration_names_the_network():
     assert configure("ou", [asked]).options.network == "unet"
     with pytest.raises(ConfigError, match=r"langevin\.network"):
         configure("ou", [{"method": "langevin", "langevin": {"network": "transformer"}}])
-    with pytest.raises(ConfigError, match=r"no file can hold; got langevin\.network='own'"):
+    with pytest.raises(ConfigError, match=r"no file can hold; got network='own'"):
         configure("ou", [{"method": "langevin", "langevin": {"network": "own"}}])
 
 

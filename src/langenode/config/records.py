@@ -89,6 +89,15 @@ class PriorConfig(Section):
     """centre of the prior for single leaves, by name: one number, or one per weight of the leaf"""
     scales: dict[str, Positive | tuple[Positive, ...]] = {}
     """standard deviation of the prior for single leaves, by name"""
+    lower: float | dict[str, float | tuple[float, ...]] | None = None
+    """lower bound of the weights, at which the prior is truncated: of all of them, or of single leaves, by name"""
+    upper: float | dict[str, float | tuple[float, ...]] | None = None
+    """upper bound of the weights, likewise"""
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether any weight has a bound."""
+        return any(bound is not None and bound != {} for bound in (self.lower, self.upper))
 
 
 class NoiseConfig(Section):
@@ -287,6 +296,11 @@ class Config(Section):
             raise ValueError(
                 f"a split separates two modes; got noise.num_modes={self.noise.num_modes}; set it to 2, or drop "
                 "noise.mode_split"
+            )
+        if self.prior.has_bounds and self.target == "hierarchical":
+            raise ValueError(
+                "bounds belong to one prior of all weights; units that differ have a distribution that is estimated; "
+                "got prior.lower or prior.upper with target='hierarchical'; drop them, or use another target"
             )
         if self.population.noise == "given" and self.noise.sigma is None:
             raise ValueError(

@@ -141,9 +141,9 @@ def load_fit(path: str | Path, *, model: Any = None, network: Any = None) -> Fit
 
 def _with_network(path: Path, header: Mapping[str, Any], network: Any) -> Mapping[str, Any]:
     """The header with the user's network in its place; refused where one is needed and none is given."""
-    config = header["config"]
-    method = config.get("method") if isinstance(config, Mapping) else None
-    options = config.get(method, {}) if isinstance(method, str) else {}
+    config = header["config"] if isinstance(header["config"], Mapping) else {}
+    method = str(config.get("method"))
+    options = config.get(method)
     if not isinstance(options, Mapping) or options.get("network") != "own":
         return header
     if network is None:

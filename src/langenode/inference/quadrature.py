@@ -1,6 +1,7 @@
 """The moments and the evidence of a posterior of one or two weights, by sums over a grid: the truth for samplers."""
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -36,8 +37,13 @@ class GridMoments(NamedTuple):
     error: float
 
 
-def integrate(density: Density, start: Float[Array, " dim"]) -> GridMoments:
-    """Sums over a grid about the mode that is found from `start`; a mode elsewhere would not be seen."""
+def integrate(
+    density: Density, start: Float[Array, " dim"], judged: Callable[[Array], Array] | None = None
+) -> GridMoments:
+    """Sums over a grid about the mode that is found from `start`; a mode elsewhere would not be seen.
+
+    With `judged` the moments are those of that function of the whitened weights, in as many numbers.
+    """
     if not 1 <= density.dim <= MOST_WEIGHTS:
         raise QuadratureError(
             f"a grid needs one or two weights; there are {density.dim}; compare with a sampler such as nuts instead"
@@ -48,7 +54,7 @@ def integrate(density: Density, start: Float[Array, " dim"]) -> GridMoments:
     for _ in range(NUM_BOXES - 1):
         found, _ = _sums(density, centre, covariance, units)
         centre, covariance = found.mean, found.covariance
-    found, fall = _sums(density, centre, covariance, units)
+    found, fall = _sums(density, centre, covariance, units, judged)
     if fall < LEAST_FALL:
         raise QuadratureError(
             f"a posterior must vanish at the edge of its grid; it falls by {fall:.1f} nats only, so it is far from "
@@ -57,13 +63,20 @@ def integrate(density: Density, start: Float[Array, " dim"]) -> GridMoments:
     return found
 
 
-def _sums(density: Density, centre: np.ndarray, covariance: np.ndarray, units: np.ndarray) -> tuple[GridMoments, float]:
+def _sums(
+    density: Density,
+    centre: np.ndarray,
+    covariance: np.ndarray,
+    units: np.ndarray,
+    judged: Callable[[Array], Array] | None = None,
+) -> tuple[GridMoments, float]:
     """The moments over one box, and by how much the log density falls to its edge."""
     root = np.linalg.cholesky(covariance)
     points = centre + units @ root.T
     logs = np.asarray(_log_posteriors(density, jnp.asarray(points, density.dtype)), float)
     fall = logs.max() - logs[np.any(np.abs(units) >= REACH, axis=1)].max()
-    return _moments(points, units, logs, np.linalg.slogdet(root)[1]), float(fall)
+    values = points if judged is None else np.asarray(judged(jnp.asarray(points, density.dtype)), float)
+    return _moments(values, units, logs, np.linalg.slogdet(root)[1]), float(fall)
 
 
 @eqx.filter_jit
