@@ -33,7 +33,7 @@ from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
 from langenode.inference.targets import Target
 from langenode.inference.training import TrainSettings
-from langenode.posteriors import AbstractPosterior, Bounded, Empirical, Reference, cast, point
+from langenode.posteriors import AbstractPosterior, Empirical, Reference, bounded, cast, point
 
 
 class Streams(NamedTuple):
@@ -316,7 +316,7 @@ def make_posterior(
             f"ask for {num}; choose fewer steps or layers"
         )
     made = method.make(ingredients, config.options)
-    return made if truncation is None else Bounded(made, truncation)
+    return made if truncation is None else bounded(made, truncation)
 
 
 def warn_of_scales(config: Config, target: Target, data: Dataset) -> None:

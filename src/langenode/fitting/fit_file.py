@@ -29,6 +29,7 @@ from langenode.posteriors import (
     Empirical,
     NewUnits,
     Reference,
+    bounded,
     point,
 )
 from langenode.posteriors.distilled import empty
@@ -103,7 +104,7 @@ def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: A
         prior = GaussianPrior(jnp.zeros_like(weights), jnp.ones_like(weights), *bounds)
         posterior = _untrained(config, header, model, weights)
         if prior.truncation is not None and isinstance(posterior, AbstractVariational) and len(weights):
-            posterior = Bounded(posterior, prior.truncation)
+            posterior = bounded(posterior, prior.truncation)
         problem = Problem(model, partition, prior, noise, target, posterior)
         return linearised(problem, weights) if header["is_linearised"] else problem
 

@@ -93,20 +93,19 @@ def _bend_jvp(primals: tuple[Array, Array, Array], tangents: tuple[Array, Array,
 
 
 class Bounded(AbstractVariational):
-    """A trained distribution of free weights, bent into the bounds; its densities have the Jacobian of the map."""
+    """A trained distribution of free weights, bent into the bounds; its densities have the Jacobian of the map.
+
+    Make one with `bounded`: the gradient estimator is that of the free distribution.
+    """
 
     inner: AbstractVariational
     truncation: Truncation
+    estimator: Estimator = eqx.field(static=True, default="reparametrised")
 
     @property
     def has_density(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the weights have a density: where the free ones have."""
         return self.inner.has_density
-
-    @property
-    def estimator(self) -> Estimator:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The gradient estimator of the free distribution."""
-        return self.inner.estimator
 
     @property
     def bound_terms(self) -> BoundTerms:
@@ -150,3 +149,8 @@ class Bounded(AbstractVariational):
     def with_diffusion(self, diffusion: Float[Array, ""]) -> "Bounded":
         """The same with another stored gamma."""
         return eqx.tree_at(lambda one: one.inner, self, self.inner.with_diffusion(diffusion))
+
+
+def bounded(inner: AbstractVariational, truncation: Truncation) -> Bounded:
+    """A trained distribution of free weights, bent into the bounds."""
+    return Bounded(inner=inner, truncation=truncation, estimator=inner.estimator)
