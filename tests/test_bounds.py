@@ -1,5 +1,6 @@
 """Bounds on weights: the map and its Jacobian, and evidences of truncated priors in closed form."""
 
+import json
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import scipy.stats
 
 import langenode as ln
 import problems
+from commands import done, options
 from langenode.config import ConfigError
 from langenode.fitting.choose import configure
 from langenode.inference.errors import FitError
@@ -152,6 +154,7 @@ def test_a_bottleneck_within_bounds_still_has_no_density():
     assert np.all((weights >= LOWER) & (weights <= UPPER))
     path = problems.quick_jit(lambda p: p.path(key=KEY))(posterior)
     assert path.shape == (3, 5)
+    assert not hasattr(bounded(sampler_of("gaussian"), truncation()), "path")  # nor has it one without bounds
 
 
 # --- through `ln.fit`: a line with a slope that may not exceed a bound
@@ -271,3 +274,18 @@ def test_bounds_that_make_no_sense_are_refused(bounds, reason):
     options |= {"noise": {"kind": "given", "sigma": SIGMA}}
     with pytest.raises(ConfigError, match=reason):
         ln.fit(lines(), model=Line(jnp.asarray(0.5)), method="map", target="posterior", options=options, progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # few updates of few samples: the verdict is that of a bad fit
+@pytest.mark.parametrize("words", ["--method langevin", "--method gaussian-full", "--method paper", "--method laplace"])
+def test_a_run_within_bounds_comes_to_its_report(words, tmp_path):
+    sizes = "data.num_trajectories=12 data.num_validation=4 data.num_test=12 data.num_times=8 paper.num_steps=4 "
+    sizes += "training.num_updates=4 training.num_samples=8 training.block=2 mle.num_adam=20 mle.num_lbfgs=5 "
+    sizes += "predict.num_samples=32 predict.num_weights=64 predict.num_w1_draws=2 prior.lower=-1.2 prior.upper=0.9"
+    target = (
+        "posterior" if "laplace" in words or "gaussian" in words else "tempered" if "paper" in words else "population"
+    )
+    done("run", "ou", "--out", "run", *words.split(), "--target", target, *options(sizes), cwd=tmp_path)
+    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert np.all(np.abs(found["weights"]["mean"]) < 1.2) and (tmp_path / "run" / "report.html").exists()

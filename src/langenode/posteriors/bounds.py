@@ -7,6 +7,7 @@ bounds, so that a sampler whose prior is normal in v has the truncated prior in 
 `dw/dv = (P(b) - P(a)) p(z) / p((w - mean) / scale)`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -141,10 +142,12 @@ class Bounded(AbstractVariational):
         log_reference = free.log_reference - self.truncation.log_slope(free.weights)
         return free._replace(weights=self.truncation.to_weights(free.weights), log_reference=log_reference)
 
-    def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:
-        """The weights along one run of the chain."""
+    @property
+    def path(self) -> Callable[..., Float[Array, "knot dim"]]:
+        """`path(key=key)` are the weights along one run of the chain; missing where the free distribution has none."""
         inner: Any = self.inner
-        return self.truncation.to_weights(inner.path(key=key))
+        run = inner.path
+        return lambda *, key: self.truncation.to_weights(run(key=key))
 
     def with_diffusion(self, diffusion: Float[Array, ""]) -> "Bounded":
         """The same with another stored gamma."""
