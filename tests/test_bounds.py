@@ -17,7 +17,8 @@ from langenode.config import ConfigError
 from langenode.fitting.choose import configure
 from langenode.inference.errors import FitError
 from langenode.inference.priors import GaussianPrior
-from langenode.posteriors import Reference, Truncation, bottleneck, bounded, gaussian, langevin
+from langenode.inference.quadrature import integrate
+from langenode.posteriors import Density, Reference, Truncation, bottleneck, bounded, gaussian, langevin
 from langenode.posteriors.bounds import UNBOUNDED
 
 KEY = jax.random.key(0)
@@ -235,6 +236,26 @@ def test_draws_know_the_bounds_through_the_prior(method):
     assert draws.mean() == pytest.approx(mean, abs=error * std) and draws.std() == pytest.approx(std, rel=error)
     with pytest.raises(FitError, match="a distilled sampler knows no bounds"):
         fit.distil("langevin", num_updates=1)
+
+
+def test_the_grid_has_the_moments_and_the_evidence_of_a_posterior_cut_in_its_middle():
+    """A prior a hundred times wider than the posterior, whose upper half is cut away: the truth for samplers."""
+    sigma, reading, wide = 0.05, 0.3, 5.0
+    bound = GaussianPrior(*(jnp.asarray([part]) for part in (0.0, wide, -UNBOUNDED, reading)))
+
+    def likelihood(z):
+        return jnp.sum(jax.scipy.stats.norm.logpdf(reading, bound.to_weights(z), sigma))
+
+    density = Density(likelihood, None, None, 1, np.dtype(float))
+    found = integrate(density, bound.to_standard(jnp.asarray([0.28])), bound.to_weights)
+    std = (sigma**-2 + wide**-2) ** -0.5
+    mean = reading * std**2 / sigma**2
+    after = scipy.stats.truncnorm(-np.inf, (reading - mean) / std, mean, std)
+    normal = scipy.stats.norm
+    log_evidence = normal.logpdf(reading, 0.0, np.hypot(sigma, wide)) + normal.logcdf(reading, mean, std)
+    log_evidence -= normal.logcdf(reading, 0.0, wide)
+    np.testing.assert_allclose(found.log_evidence, log_evidence, atol=1e-5)
+    np.testing.assert_allclose([found.mean[0], found.covariance[0, 0] ** 0.5], [after.mean(), after.std()], rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from langenode.samplers.modes import Quadratic, find_mode
 MOST_WEIGHTS = 2
 # Half-width of the box in standard deviations, points along each axis, and how often the box is fitted anew.
 REACH, NUM_POINTS, NUM_BOXES = 10.0, 101, 3
+WIDER = 2.0
 LEAST_FALL = 15.0  # nats by which the log density must have fallen at the edge of the box
 NUM_NEWTON = 200
 
@@ -55,6 +56,8 @@ def integrate(
         found, _ = _sums(density, centre, covariance, units)
         centre, covariance = found.mean, found.covariance
     found, fall = _sums(density, centre, covariance, units, judged)
+    if fall < LEAST_FALL:  # a skewed one, as within bounds, may need a wider box
+        found, fall = _sums(density, centre, WIDER**2 * covariance, units, judged)
     if fall < LEAST_FALL:
         raise QuadratureError(
             f"a posterior must vanish at the edge of its grid; it falls by {fall:.1f} nats only, so it is far from "
