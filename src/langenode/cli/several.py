@@ -33,6 +33,8 @@ def sweep_settings(what: str, asked: Asked, vary: Sequence[str], metric: str | N
     """A grid of runs; every point's configuration is checked before the first begins."""
     prepare_jax()
     from langenode.cli import screen
+    from langenode.fitting.choose import asked_for
+    from langenode.fitting.choose_target import is_open, settle_file
     from langenode.fitting.progress import Reporter
     from langenode.runs import sweep
     from langenode.runs.grid import parse_values
@@ -40,9 +42,13 @@ def sweep_settings(what: str, asked: Asked, vary: Sequence[str], metric: str | N
     reporter = Reporter(verbose=asked.verbose)
     subject = _subject(what)
     values = None if asked.seeds is None else parse_values(asked.seeds)
-    plan = sweep.make_plan(subject, asked.choices, sweep.parse_vary(vary), values)
+    base = asked.choices
     if not isinstance(subject, str):
-        say_reading(subject.plan(asked.choices), reporter)
+        alone = subject.plan(base)
+        say_reading(alone, reporter)
+        if is_open(asked_for(base), alone.config):  # decided once for all points
+            base = [*base, {"target": settle_file(alone, base, reporter).config.target}]
+    plan = sweep.make_plan(subject, base, sweep.parse_vary(vary), values)
     for name, why in plan.unused:
         reporter.say(f"note: {name} has no effect with {why}")
     folder = Path("runs") / f"{_name(subject)}-sweep" if asked.out is None else asked.out

@@ -106,10 +106,11 @@ def fit_own_data(
 ) -> None:
     """The whole road for a file of the user's own."""
     prepare_jax()
+    from langenode.fitting.choose_target import settle_file
     from langenode.fitting.plan import plan_file
     from langenode.fitting.progress import Reporter
     from langenode.runs import stages
-    from langenode.runs.own_file import facts_of
+    from langenode.runs.own_file import facts_of, recorded_target
     from langenode.storage.folder import RunFolder
 
     reporter = Reporter(verbose=verbose)
@@ -118,6 +119,9 @@ def fit_own_data(
     folder = Path("runs") / data.resolve().stem if out is None else out
     _refuse_data_of_the_run(data, folder)
     with RunFolder(folder).locked():
+        recorded = None if force else recorded_target(folder, plan)
+        if force or recorded or RunFolder(folder).is_empty:  # a folder that will be refused is refused at once
+            plan = settle_file(plan, choices, reporter, recorded)
         run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts_of(plan), splits=plan.splits)
         say_reading(plan, reporter)
         for choice in plan.choices:

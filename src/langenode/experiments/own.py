@@ -214,7 +214,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         **chain(8),
     }
     if target == "hierarchical":
-        layers |= {"stochastic": "unit", "noise": {"kind": "inferred", "proportional": True}}
+        layers |= {"stochastic": "unit", "noise": {"kind": "inferred", "proportional": True, "calibrate": True}}
         layers["mle"] = {"num_adam": 500, "num_lbfgs": 100, "penalty": 1e-3}
         layers["hierarchical"] = {"num_importance": 0, "num_laplace": 300}
         layers["model"] = {"layers": UNITS_LAYERS, "largest_step": UNITS_STEP, "num_hidden": 1}

@@ -192,8 +192,8 @@ def calibrated(
 
 
 def wants_calibration(config: Config) -> bool:
-    """Whether the noise of predictions is to be calibrated: only a posterior's has noise of its own."""
-    return config.noise.calibrate and config.target == "posterior"
+    """Whether the noise of predictions is to be calibrated: that of a population is the noise that was estimated."""
+    return config.noise.calibrate and config.target in ("posterior", "hierarchical")
 
 
 def starts_at_reading(config: Config) -> bool:

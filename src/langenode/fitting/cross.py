@@ -24,7 +24,8 @@ from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.fitting.units.candidates import WORTHWHILE_GAIN, judge_candidates, score_list, starting_point
-from langenode.fitting.units.predicting import predict_units
+from langenode.fitting.units.errors import unit_errors
+from langenode.fitting.units.predicting import predict_units, stack_of
 from langenode.fitting.units.scoring import HeldOut
 from langenode.fitting.units.solving import with_first_noise
 from langenode.inference.calibration import (
@@ -86,6 +87,7 @@ class Crossed(NamedTuple):
     chosen: str
     tried: list[dict[str, Any]]
     whole: Prepared
+    is_cut: bool  # what was held out are windows of trajectories that the fit saw
 
     def record(self) -> dict[str, Any]:
         """What was done, for people and for JSON."""
@@ -101,7 +103,8 @@ class Crossed(NamedTuple):
         solved = solve.with_calibration(solved, self.calibration)
         record = {**solved.diagnostics, "cross_validation": self.record()}
         if self.calibration is not None:
-            record["calibration"] |= {"folds_at_limit": sum(is_at_limit(factor) for factor in self.factors)}
+            at_limit = sum(is_at_limit(factor) for factor in self.factors)
+            record["calibration"] |= {"folds_at_limit": at_limit, "from_windows": self.is_cut}
         return solved._replace(diagnostics=record)
 
 
@@ -130,7 +133,8 @@ def cross_validate(
         make = lambda part=part, kind=kind, of=found[number]: fit_fold(experiment, config, part, of, kind, reporter)  # noqa: E731
         fits.append(kept.fit(number, make))
     calibration, factors = calibrate_folds(config, folds, fits)
-    return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found, config), whole)
+    is_cut = getattr(config.data, "windows", None) is not None
+    return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found, config), whole, is_cut)
 
 
 def _candidates_line(config: Any, found: FoldPoints) -> str:
@@ -258,8 +262,11 @@ def calibrate_folds(
 
 def held_out_errors(config: Config, fold: FoldData, fit: Fit, factor: np.ndarray) -> Errors:
     """Errors of a fold's fit on the trajectories that it did not see."""
-    rule = Rule(noise_factor=factor, starts_at_reading=build.starts_at_reading(config))
     key = Streams.of(config.seed).evaluation
+    if config.target == "hierarchical":
+        stack, num = stack_of(fit.problem), config.predict.num_samples
+        return unit_errors(fit.config, stack, fold.held_out, fold.scaling, num, key=key)
+    rule = Rule(noise_factor=factor, starts_at_reading=build.starts_at_reading(config))
     return prediction_errors(fit.problem, fold.held_out, config.predict.num_samples, rule, key=key)
 
 

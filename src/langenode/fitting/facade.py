@@ -11,7 +11,7 @@ from langenode.config import Config, ConfigError, merge, merge_all
 from langenode.data import Columns, Dataset, revealed_start
 from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Experiment
-from langenode.fitting import build, cross, fit_file, headers, plan, solve
+from langenode.fitting import build, choose_target, cross, fit_file, headers, plan, solve
 from langenode.fitting.choose import settle
 from langenode.fitting.fit import USER_MODEL, Fit
 from langenode.fitting.priors import PriorArgument, prior_layer
@@ -66,6 +66,12 @@ def fit(
     asked = merge_all([options or {}, prior_layer(prior), given])
     experiment, config = plan.plan_data(data, asked) if model is None else plan.plan_model(model, data, asked, where)
     reporter = Reporter(quiet=not progress)
+    compared = None
+    if model is None and choose_target.is_open(asked, config):
+        compared = choose_target.settle_data(data, asked, config, validation, reporter)
+    if compared is not None:
+        reporter.say(f"target: {compared.target} ({compared.why})")
+        experiment, config = plan.plan_data(data, {**asked, "target": compared.target})
     parts = _divide(experiment, config, asked, data, validation, model, reporter)
     crossed = None
     if parts.fold is not None:
@@ -81,6 +87,8 @@ def fit(
     if path is not None:
         path.unlink(missing_ok=True)
     solved = solved if crossed is None else crossed.finished(solved)
+    if compared is not None:
+        solved = solved._replace(diagnostics={**solved.diagnostics, "targets": compared._asdict()})
     return solve.fit_of(solved, point, prepared, train=parts.train, validation=parts.validation)
 
 

@@ -23,8 +23,10 @@ from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
 from langenode.fitting.priors import penalty_diagnostics, prior_diagnostics
 from langenode.fitting.progress import QUIET, Reporter
+from langenode.fitting.units.errors import unit_errors
+from langenode.fitting.units.predicting import stack_of
 from langenode.fitting.units.solving import solve_units
-from langenode.inference.calibration import Calibration
+from langenode.inference.calibration import Calibration, calibration_of
 from langenode.inference.errors import FitError
 from langenode.inference.importance import log_weights
 from langenode.inference.partition import Where
@@ -109,14 +111,23 @@ def solve(
 def _solve_units(
     config: Any, model: Any, data: Prepared, where: Where | None, reporter: Reporter, is_companion: bool
 ) -> Solved:
-    """The same for units that differ: the marginal likelihood is maximised, and nothing is trained or calibrated."""
+    """The same for units that differ: the marginal likelihood is maximised, and nothing is trained."""
     with reporter.task("units") as task:
         found = solve_units(
             config, model, data.train, data.scaling, where=where, is_companion=is_companion, on_step=task.at
         )
     nothing = history_columns(np.zeros((0, 3)), np.zeros(0), 1)
     factor = np.ones(data.train.num_outputs)
-    return Solved(found.problem, factor, {}, found.diagnostics, nothing, found.seconds)
+    solved = Solved(found.problem, factor, {}, found.diagnostics, nothing, found.seconds)
+    if is_companion or data.validation is None or not build.wants_calibration(config):
+        return solved
+    with reporter.task("calibration"):
+        num, key = config.predict.num_samples, Streams.of(config.seed).evaluation
+        stack = stack_of(solved.problem)
+        errors = [
+            unit_errors(config, stack, part, data.scaling, num, key=key) for part in (data.train, data.validation)
+        ]
+        return with_calibration(solved, calibration_of(errors))
 
 
 def fit_of(

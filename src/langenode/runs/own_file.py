@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from langenode.fitting.choose_target import recorded_choice
 from langenode.fitting.plan import FilePlan, plan_file, read_unchanged
+from langenode.storage.folder import RunFolder, read_provenance
 
 
 class OwnFile:
@@ -23,6 +25,14 @@ class OwnFile:
     def plan(self, layers: Sequence[Mapping[str, Any]]) -> FilePlan:
         """What a fit with these choices would do."""
         return plan_file(self.path, layers, read=self._read)
+
+
+def recorded_target(folder: Path, plan: FilePlan) -> str | None:
+    """Why a run that was begun with the same file has its target; None where there is none."""
+    path = RunFolder(folder).provenance
+    facts = read_provenance(path) if path.exists() else {}
+    is_same = (facts.get("source") or {}).get("sha256") == plan.source["sha256"]
+    return recorded_choice(facts.get("choices") or []) if is_same else None
 
 
 def facts_of(plan: FilePlan) -> dict[str, Any]:

@@ -296,7 +296,12 @@ def _calibration(metrics: Mapping[str, Any]) -> Check | None:
             f"The errors on held-out trajectories ask for noise beyond what is noise ({_limit_words(found)}): the "
             "bands of this fit cannot be calibrated, and may be far too wide or too narrow."
         )
-    wanted = f"at least {FEWEST_ERRORS:g}, and noise factors well within their limits"
+    elif found.get("from_windows"):
+        says = (
+            "Held out were windows of one or two trajectories, whose other windows were fitted: the bands of another "
+            "trajectory, with its own start and inputs, cannot be calibrated."
+        )
+    wanted = f"at least {FEWEST_ERRORS:g} of separate trajectories, and noise factors well within their limits"
     return Check("independent errors behind the noise", f"{fewest:.3g}", wanted, None if says else True, says)
 
 

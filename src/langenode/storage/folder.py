@@ -82,6 +82,11 @@ class RunFolder:
         """Whether a run was started here: a provenance.json of ours says so. A config.toml alone may be the user's."""
         return is_provenance(self.provenance)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in the folder but its lock."""
+        return not self.path.is_dir() or all(path == self.lock for path in self.path.iterdir())
+
     def own_files(self) -> list[Path]:
         """Return the files that the run has written, in the order in which they are made; no other file is ours."""
         entries = sorted(self.path.iterdir()) if self.path.is_dir() else []

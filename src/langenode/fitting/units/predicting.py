@@ -103,7 +103,7 @@ def predict_units(
             has_fallback=has_fallback,
         )
         outputs, noise = respond(stack, arranged, found.xi, found.member)
-    noisy = outputs + noise * rng.standard_normal(outputs.shape)
+    noisy = outputs + np.asarray(rule.noise_factor) * noise * rng.standard_normal(outputs.shape)
     by_condition = np.argsort(data.condition, kind="stable")
     outputs, noisy = (np.asarray(rule.unscaled(values[:, by_condition]), float) for values in (outputs, noisy))
     weights = sample_weights(problem.posterior, num_samples, key=key)

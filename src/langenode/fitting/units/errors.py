@@ -1,0 +1,32 @@
+"""Errors on held-out units given the readings with which they start, and the variances that explain them."""
+
+import dataclasses
+
+import numpy as np
+
+from langenode._types import PRNGKeyArray
+from langenode.config import Config
+from langenode.data import Dataset, Scaling
+from langenode.fitting.units import families
+from langenode.fitting.units.families import in_64_bits
+from langenode.fitting.units.predicting import NUM_POINTS, Arranged, respond
+from langenode.fitting.units.scoring import first_readings
+from langenode.inference.calibration import Errors
+from langenode.inference.hierarchical.conditional import condition
+from langenode.inference.hierarchical.family import Family
+
+
+def unit_errors(
+    config: Config, stack: Family, held_out: Dataset, scaling: Scaling, num_samples: int, *, key: PRNGKeyArray
+) -> Errors:
+    """One row per trajectory that has readings beyond those that are given; `held_out` is as the fit sees its data."""
+    given = first_readings(held_out, 1 if config.noise.in_start else 0)
+    shown = dataclasses.replace(held_out, mask=given)
+    with in_64_bits():
+        arranged = Arranged(shown, shown, None, families.as_units(config, shown, scaling))
+        found = condition(stack, arranged.units, num_samples, num_points=NUM_POINTS, seed=config.seed, key=key)
+        outputs, noise = respond(stack, arranged, found.xi, found.member)
+    asked = held_out.mask & ~given
+    rows = asked.any(axis=(1, 2))
+    error = np.where(asked, held_out.outputs - outputs.mean(0), np.nan)
+    return Errors(error[rows], outputs.var(0)[rows], (noise**2).mean(0)[rows])
