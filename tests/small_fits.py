@@ -42,6 +42,7 @@ SLOW = (
     "smc",
     "pathfinder",
     "sgld",
+    "interacting",
     "svgd",
     "ensemble",
     "gaussian-lowrank",

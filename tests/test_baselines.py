@@ -30,13 +30,14 @@ METHODS: dict[str, Callable[..., Sampled]] = {
     "nuts": samplers.nuts,
     "smc": samplers.smc,
     "sgld": samplers.sgld,
+    "interacting": samplers.interacting,
     "svgd": samplers.svgd,
     "pathfinder": samplers.pathfinder,
     "laplace": samplers.laplace,
     "ensemble": samplers.ensemble,
     "map": samplers.map_estimate,
 }
-NEED_BLACKJAX = ("nuts", "smc", "sgld", "svgd", "pathfinder")
+NEED_BLACKJAX = ("nuts", "smc", "sgld", "interacting", "svgd", "pathfinder")
 
 # Small, and the same in most tests: what costs time here is compiling.
 SMALL: dict[str, dict] = {
@@ -44,6 +45,7 @@ SMALL: dict[str, dict] = {
     "nuts": {"num_chains": 32, "num_warmup": 160, "num_draws": 2048, "thinning": 2, "max_doublings": 5},
     "smc": {"num_draws": 512, "num_islands": 16, "num_moves": 2, "num_leapfrog": 6, "num_last_moves": 4},
     "sgld": {"num_chains": 64, "num_warmup": 30, "num_draws": 512, "thinning": 10, "step_size": 0.2},
+    "interacting": {"num_draws": 512, "num_particles": 32, "num_warmup": 40, "num_steps": 128},
     "svgd": {"num_draws": 64, "num_steps": 100},
     "pathfinder": {"num_draws": 512, "num_paths": 4, "num_iterations": 20},
     "laplace": {"num_draws": 64},
@@ -273,7 +275,7 @@ def test_an_ensemble_finds_both_modes(has_residual):
 # --- one contract
 
 # To compile; their moments, budgets and failures are tested elsewhere in this file, guided's in test_guided.py.
-CONTRACT_SLOW = ("guided", "nuts", "sgld", "svgd", "pathfinder", "smc")
+CONTRACT_SLOW = ("guided", "nuts", "sgld", "interacting", "svgd", "pathfinder", "smc")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=[pytest.mark.slow])])
@@ -293,7 +295,8 @@ def test_contract(method, dtype, problem):
     assert found.draws.shape == (expected, 3) and found.log_weights.shape == (expected,)
     assert found.draws.dtype == found.log_weights.dtype == dtype
     assert np.all(np.isfinite(np.asarray(found.draws))) and np.all(np.isfinite(np.asarray(found.log_weights)))
-    assert all(type(value) in (bool, int, float) for value in found.diagnostics.values())
+    parts = [value.values() if isinstance(value, dict) else [value] for value in found.diagnostics.values()]
+    assert all(type(value) in (bool, int, float) for part in parts for value in part)
     assert json.loads(json.dumps(dict(found.diagnostics), allow_nan=False)) == found.diagnostics
     assert found.diagnostics["num_evaluations"] > 0 and found.diagnostics["dropped"] == 0
     assert isinstance(found.trust.is_trusted, bool) and len(found.trust.reason) > 10

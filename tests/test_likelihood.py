@@ -360,3 +360,39 @@ def test_k_means_is_deterministic_in_the_seed_where_there_are_no_modes():
     first, again = (mode_membership(data, 3, seed=4) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert any(np.any(mode_membership(data, 3, seed=seed) != first) for seed in range(5, 10))
+
+
+# --- a centre per mode
+
+
+def test_a_mixture_with_a_centre_per_mode_is_that_of_shifted_predictions(case):
+    predictions, outputs, mask, times, sigma = case
+    shift = np.random.default_rng(3).normal(size=sigma.shape)
+    noise = Likelihood(jnp.asarray(sigma), jnp.asarray(WEIGHTS), shift=jnp.asarray(shift))
+    terms = norm_logpdf(outputs, predictions[None] + shift[:, None], sigma[:, None])
+    per_time = np.where(mask, terms, 0.0).sum(-1)
+    mixture = np.logaddexp(*(per_time + np.log(WEIGHTS)[:, None, None, None]))
+    expected = np.where(mask.any(-1), mixture, 0.0).sum(-1)
+    np.testing.assert_allclose(evaluate(noise, *case[:4]), expected, rtol=1e-10)
+    readings = noise.reading_log_densities(*map(jnp.asarray, case[:4]))
+    np.testing.assert_allclose(readings.sum((-2, -1)), expected, rtol=1e-10)
+    part = noise.select(jnp.array([2, 0]))
+    chosen = [predictions[:, [2, 0]], outputs[[2, 0]], mask[[2, 0]], times[[2, 0]]]
+    np.testing.assert_allclose(evaluate(part, *chosen), expected[:, [2, 0]], rtol=1e-10)
+
+
+def test_centres_of_modes_are_their_means_and_their_noise_is_that_of_the_data_alone():
+    """At the point fit the kernels are the modes themselves: nothing is left for sigma_MLE."""
+    rng = np.random.default_rng(5)
+    modes = np.repeat([0, 1], 20)
+    outputs = np.where(modes[:, None, None] == 0, -3.0, 4.0) + 0.2 * rng.normal(size=(40, 5, 1))
+    data = Dataset.from_arrays(np.linspace(0.0, 1.0, 5), outputs, condition=np.zeros(40, int))
+    fitted = np.full(outputs.shape, 0.7)
+    noise = noise_from_replicates(data, fitted, modes=modes, has_centres=True)
+    assert noise.shift is not None
+    for mode in (0, 1):
+        ours = outputs[modes == mode]
+        np.testing.assert_allclose(0.7 + np.asarray(noise.shift)[mode, 0], ours.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(sigma_of(noise)[mode, 0], ours.std(0, ddof=1), rtol=1e-10)
+    one_centre = noise_from_replicates(data, fitted, modes=modes)
+    np.testing.assert_allclose(noise.mean_squares(), sigma_of(one_centre) ** 2, rtol=1e-10)

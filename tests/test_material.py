@@ -1,6 +1,7 @@
 """Material laws: counts, stress against energy, frames, tangents, dissipation, steps, and a closed form."""
 
 import itertools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -337,6 +338,58 @@ def test_convex_potential_is_convex_in_the_invariants():
     points = np.random.default_rng(0).normal(size=(64, 3))
     curvature = jax.jit(jax.vmap(jax.hessian(lambda x: law.potential(x)[0])))(points)
     assert np.linalg.eigvalsh(curvature).min() >= -1e-12
+
+
+def randomised(tree, seed):
+    """The same tree with normal numbers in place of its own."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)) if eqx.is_array(leaf) else leaf, tree)
+
+
+@eqx.filter_jit
+def curvatures(network, points):
+    return jax.vmap(jax.hessian(lambda x: network(x)[0]))(points)
+
+
+@pytest.mark.parametrize("name", ["paper", "paper with rates", "correction"])
+def test_convex_viscoelastic_potential_is_convex_in_its_inputs(name):
+    """Whatever the weights, in all inputs together; a plain network is not."""
+
+    def curvature(convex):
+        if name == "correction":
+            options = {"num_branches": 3, "shortest": 0.05, "longest": 1.0, "bulk_ratio": 50.0}
+            law: Any = tensor_law(correction_layers=(6, 5), strain_scale=0.05, convex=convex, key=KEY, **options)
+            network, num = law.energy_correction, 10
+        else:
+            law = internal_variable_law(num_hidden=6, layers=(8, 8), rate_potential=name != "paper", strain_scale=0.05,
+                                        rate_scale=0.3, convex=convex, key=KEY)  # fmt: skip
+            network, num = law.observation.potential, 9 if name == "paper" else 16
+        points = jnp.asarray(np.random.default_rng(1).normal(size=(32, num)))
+        found = [curvatures(randomised(network, seed), points) for seed in range(3)]
+        return np.linalg.eigvalsh(np.stack(found)).min()
+
+    assert curvature(True) >= -1e-10 and curvature(False) < -1e-3
+
+
+def test_a_convex_correction_starts_small():
+    options = {"num_branches": 3, "shortest": 0.05, "longest": 1.0, "bulk_ratio": 50.0, "strain_scale": 0.05}
+    plain, convex = (tensor_law(correction_layers=layers, convex=True, key=KEY, **options) for layers in (None, (6,)))
+    strain = jnp.asarray(random_strain(0, SMALL))
+    one, two = (stress_of(law, strain, law.start(float)) for law in (plain, convex))
+    assert 0.0 < np.abs(one - two).max() < 0.05 * np.abs(one).max()
+
+
+def test_a_trainable_start_is_where_the_internal_variables_start():
+    law = internal_variable_law(num_hidden=2, layers=(4,), rate_potential=False, strain_scale=0.05, rate_scale=0.3,
+                                trainable_start=True, key=KEY)  # fmt: skip
+    np.testing.assert_array_equal(law.start(float), np.zeros(2))
+    assert "initial" in Partition.of(law, "all").leaf_names
+    moved = eqx.tree_at(lambda m: m.initial, law, jnp.array([0.3, -0.2]))
+    rows, times = jnp.asarray(0.02 * np.random.default_rng(0).normal(size=(4, 3))), jnp.linspace(0.0, 1.0, 4)
+    outputs = jax.jit(lambda: (law(times, rows, moved.initial), moved(times, rows), law(times, rows)))
+    given, own, plain = map(np.asarray, outputs())
+    np.testing.assert_allclose(given, own, rtol=1e-12)
+    assert np.abs(own - plain).max() > 1e-3
 
 
 def test_the_unstrained_state_has_no_stress_whatever_the_networks_say():

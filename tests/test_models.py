@@ -8,6 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from langenode.config import ConfigError
+from langenode.experiments import EXPERIMENTS
+from langenode.fitting import build
+from langenode.fitting.choose import configure
 from langenode.inference.partition import Partition
 from langenode.models import MLP, Adaptive, Heun, NeuralODE, OnConcatenation, neural_ode, num_parameters
 from langenode.models.networks import ACTIVATIONS, scale_last_layer
@@ -402,3 +406,23 @@ def test_unknown_input_rule_is_refused():
     # beartype refuses it first where types are checked, otherwise our own check does.
     with pytest.raises(Exception, match="input_rule"):
         Heun(1, "midpoint")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_configuration_can_make_the_start_a_weight():
+    """`dh/dt = W h + b` from a trained start s: the outputs begin there, and change by e^{W t} as s does."""
+    asked = {"method": "map", "target": "posterior", "model": {"trainable_start": True, "substeps": 8}}
+    config = configure("ou", [{**asked, "precision": "float64"}])
+    model = build.untrained(EXPERIMENTS["ou"], config)
+    assert Partition.of(model, "all").dim == 3
+    times, known = jnp.linspace(0.0, 1.0, 5), jnp.array([5.0])
+    rate = model.dynamics.network.layers[0].weight[0, 0]
+
+    def outputs(start):
+        return eqx.tree_at(lambda m: m.initial, model, start)(times, jnp.zeros((5, 0)), known)[:, 0]
+
+    value, slope = outputs(jnp.array([0.3])), jax.jacfwd(outputs)(jnp.array([0.3]))[:, 0]
+    assert value[0] == 0.3
+    np.testing.assert_allclose(slope, np.exp(rate * times), rtol=1e-3)
+    for name, more in (("hyperelastic", {}), ("viscoelastic", {"law": "tensor"}), ("schlogl", {"noise": True})):
+        with pytest.raises(ConfigError, match=r"trainable_start=[Tt]rue"):
+            configure(name, [{"model": {"trainable_start": True, **more}}])

@@ -140,7 +140,7 @@ def test_an_entry_point_that_is_no_method_or_experiment_is_refused(tmp_path, mon
 
 
 def test_built_in_methods_are_known_and_a_misspelt_one_is_hinted_at():
-    assert len(registry.methods()) == 16
+    assert len(registry.methods()) == 17
     with pytest.raises(ConfigError, match=r"did you mean nuts\?"):
         registry.find("nutz")
     with pytest.raises(KeyError):

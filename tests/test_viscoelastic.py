@@ -74,6 +74,8 @@ CASES = {
     "neural": ["--set", "model.correction=neural"],
     "paper law": ["--set", "model.law=paper"],
     "paper": ["--method", "paper", "--set", "paper.num_steps=5"],
+    "neural, convex": options("model.correction=neural model.convex=true langevin.network=residual"),
+    "paper law, convex": options("model.law=paper model.convex=true model.trainable_start=true langevin.network=unet"),
 }
 
 

@@ -76,6 +76,8 @@ class ModelConfig(Section):
     """inputs within a Heun step: at both ends (second order), or at the end only, as printed in the paper"""
     largest_step: Positive | None = None
     """intervals longer than this, in scaled time, are subdivided"""
+    trainable_start: bool = False
+    """the hidden state starts at weights of the model, one start for all trajectories, in place of a known one"""
 
 
 class PriorConfig(Section):
@@ -89,6 +91,15 @@ class PriorConfig(Section):
     """centre of the prior for single leaves, by name: one number, or one per weight of the leaf"""
     scales: dict[str, Positive | tuple[Positive, ...]] = {}
     """standard deviation of the prior for single leaves, by name"""
+    lower: float | dict[str, float | tuple[float, ...]] | None = None
+    """lower bound of the weights, at which the prior is truncated: of all of them, or of single leaves, by name"""
+    upper: float | dict[str, float | tuple[float, ...]] | None = None
+    """upper bound of the weights, likewise"""
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether any weight has a bound."""
+        return any(bound is not None and bound != {} for bound in (self.lower, self.upper))
 
 
 class NoiseConfig(Section):
@@ -102,6 +113,8 @@ class NoiseConfig(Section):
     """modes of the mixture likelihood"""
     mode_split: float | None = None
     """counts trajectories by mode: the upper one ends above this, in the data's own units; none for k-means"""
+    mode_centres: bool = False
+    """each mode has a centre of its own: the prediction, shifted by the mode's mean less the point fit"""
     correlation_time: Positive | Literal["estimated"] | None = None
     """decay time of correlated noise, in the data's own units; estimated from the residuals of the point fit"""
     calibrate: bool = False
@@ -287,6 +300,16 @@ class Config(Section):
             raise ValueError(
                 f"a split separates two modes; got noise.num_modes={self.noise.num_modes}; set it to 2, or drop "
                 "noise.mode_split"
+            )
+        if self.noise.mode_centres and (self.noise.num_modes == 1 or self.noise.kind != "replicates"):
+            raise ValueError(
+                "centres are those of several modes of replicates; got noise.mode_centres=true with noise.num_modes="
+                f"{self.noise.num_modes} and noise.kind={self.noise.kind!r}; set noise.num_modes=2, or drop it"
+            )
+        if self.prior.has_bounds and self.target == "hierarchical":
+            raise ValueError(
+                "bounds belong to one prior of all weights; units that differ have a distribution that is estimated; "
+                "got prior.lower or prior.upper with target='hierarchical'; drop them, or use another target"
             )
         if self.population.noise == "given" and self.noise.sigma is None:
             raise ValueError(

@@ -70,7 +70,11 @@ class HyperelasticConfig(CompositeConfig):
     @pydantic.model_validator(mode="after")
     def _has_nothing_to_integrate(self) -> "HyperelasticConfig":
         plain = ModelConfig()
-        changed = [n for n in ("solver", "substeps", "input_rule") if getattr(self.model, n) != getattr(plain, n)]
+        changed = [
+            n
+            for n in ("solver", "substeps", "input_rule", "trainable_start")
+            if getattr(self.model, n) != getattr(plain, n)
+        ]
         if changed:
             raise ValueError(
                 "a potential has no hidden state, so that nothing is integrated; found "

@@ -88,7 +88,8 @@ def build_model(config: OUConfig, key: PRNGKeyArray) -> NeuralODE:
     solver = make_solver(options.solver, options.substeps, options.input_rule)
     network = MLP((1, *options.layers, 1), options.activation, key=key)
     log_noise = jnp.log(jnp.full(1, 0.1)) if config.noise.kind == "inferred" else None
-    return NeuralODE(OnConcatenation(network), num_hidden=1, solver=solver, log_noise=log_noise)
+    initial = jnp.zeros(1) if options.trainable_start else None
+    return NeuralODE(OnConcatenation(network), num_hidden=1, solver=solver, log_noise=log_noise, initial=initial)
 
 
 def companions(config: OUConfig) -> dict[str, OUConfig]:
@@ -107,7 +108,7 @@ def companions(config: OUConfig) -> dict[str, OUConfig]:
 
 def is_two_weight_law(config: OUConfig) -> bool:
     """Whether the weights are (W, b) themselves, in the data's own units."""
-    return not config.model.layers and config.scaling == "none"
+    return not config.model.layers and config.scaling == "none" and not config.model.trainable_start
 
 
 def has_exact_posterior(config: OUConfig) -> bool:

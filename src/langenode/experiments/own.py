@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import pydantic
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
@@ -114,6 +115,15 @@ class OwnConfig(Config):
     model: OwnModel = OwnModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
     choose_weights: bool = False
     """all weights vary, drawn by ensemble-hmc, where last layers predict validation data worse; not with folds"""
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_start_already(self) -> "OwnConfig":
+        if self.model.trainable_start:
+            raise ValueError(
+                "hidden states of a generic model have a start that is trained already, and outputs start where they "
+                "were read; found model.trainable_start=true; leave it out, or give ln.fit a model of your own"
+            )
+        return self
 
 
 def columns_of(config: OwnConfig) -> Columns:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pydantic
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
@@ -63,6 +65,15 @@ class SchloglConfig(Config):
     data: SchloglData = SchloglData()
     model: SchloglModel = SchloglModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
+    @pydantic.model_validator(mode="after")
+    def _starts_somewhere(self) -> "SchloglConfig":
+        if self.model.noise and self.model.trainable_start:
+            raise ValueError(
+                "a neural SDE starts where the data do; found model.trainable_start=true with model.noise=true; drop "
+                "one of the two"
+            )
+        return self
+
 
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/guide/schlogl.md) that differ from the general defaults."""
@@ -115,7 +126,8 @@ def build_model(config: SchloglConfig, key: PRNGKeyArray) -> NeuralODE | NeuralS
     dynamics = OnConcatenation(MLP((1, *options.layers, 1), options.activation, key=key_drift))
     if not options.noise:
         solver = make_solver(options.solver, options.substeps, options.input_rule)
-        return NeuralODE(dynamics, num_hidden=1, solver=solver)
+        initial = jnp.zeros(1) if options.trainable_start else None
+        return NeuralODE(dynamics, num_hidden=1, solver=solver, initial=initial)
     network = MLP((1, *options.diffusion_layers, 1), options.activation, key=key_diffusion)
     return NeuralSDE(dynamics, PositiveOnConcatenation(network))
 

@@ -48,6 +48,8 @@ class ViscoelasticModel(ModelConfig):
     """the paper's 16-input potential, which also sees the rates"""
     potential_layers: tuple[Count, ...] | None = None
     """widths of the hidden layers of the paper's potential; none for those of its flow"""
+    convex: bool = False
+    """make the network of the potential (or of the tensor law's correction to it) convex in its inputs"""
 
 
 class ViscoelasticConfig(CompositeConfig):
@@ -70,6 +72,11 @@ class ViscoelasticConfig(CompositeConfig):
                 "the tensor law's step is exponential, and exact for a strain that is linear in time; found "
                 f"model.substeps={self.model.substeps} and model.input_rule={self.model.input_rule!r}; leave both at "
                 "their defaults, or set model.law='paper'"
+            )
+        if self.model.law == "tensor" and self.model.trainable_start:
+            raise ValueError(
+                "the tensor law starts relaxed, without stress; found model.trainable_start=true; leave it out, or set "
+                "model.law='paper'"
             )
         return self
 
@@ -128,6 +135,8 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
             rate_scale=data.amplitude * float(np.sqrt(data.num_steps)),
             input_rule=options.input_rule,
             substeps=options.substeps,
+            convex=options.convex,
+            trainable_start=options.trainable_start,
             key=key,
         )
     return tensor_law(
@@ -137,6 +146,7 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
         shortest=0.5 / data.num_steps,
         longest=2.0,
         bulk_ratio=BULK_RATIO,
+        convex=options.convex,
         key=key,
     )
 

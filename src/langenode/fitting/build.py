@@ -18,10 +18,11 @@ from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
 from langenode.fitting.methods.base import ReferenceKind
 from langenode.fitting.noise import make_likelihood
-from langenode.fitting.priors import make_prior
+from langenode.fitting.priors import check_leaves, make_prior, within_bounds
 from langenode.inference import targets
 from langenode.inference.algorithm1 import Objective
 from langenode.inference.calibration import NUM_ROUNDS, Calibration, Errors, calibrate, prediction_errors
+from langenode.inference.free_model import FreeModel
 from langenode.inference.likelihood import Likelihood, noise_from_replicates
 from langenode.inference.objectives import objective
 from langenode.inference.partition import Partition, Where
@@ -32,7 +33,7 @@ from langenode.inference.problem import Problem
 from langenode.inference.references import laplace_reference, population_reference
 from langenode.inference.targets import Target
 from langenode.inference.training import TrainSettings
-from langenode.posteriors import AbstractPosterior, Empirical, Reference, cast, point
+from langenode.posteriors import AbstractPosterior, Empirical, Reference, bounded, cast, point
 
 
 class Streams(NamedTuple):
@@ -269,6 +270,8 @@ def assemble(
     there is a place for draws.
     """
     partition = Partition.of(model, config.stochastic if where is None else where)
+    check_leaves(config, partition)
+    model = within_bounds(config, model, partition)
     weights = partition.flatten(model)
     likelihood = make_likelihood(config, model, data.train, data.scaling)
     target = make_target(config, data.train)
@@ -300,6 +303,10 @@ def make_posterior(
     method = methods.find(config.method)
     if not isinstance(method, Trained):
         return Empirical(weights[None])
+    truncation = prior.truncation
+    if truncation is not None:  # what is trained is free, and bent into the bounds
+        model, prior = FreeModel.about(model, partition, truncation), GaussianPrior(prior.mean, prior.scale)
+        weights = partition.flatten(model)
     reference = make_reference(method.reference_of(config.options), model, partition, prior, likelihood, target, data)
     ingredients = Ingredients(reference, weights, Streams.of(config.seed).sampler)
     num = _num_numbers(eqx.filter_eval_shape(method.make, ingredients, config.options))
@@ -308,7 +315,8 @@ def make_posterior(
             f"a distribution of the weights must have at most {MOST_NUMBERS} parameters; the options of {method.name} "
             f"ask for {num}; choose fewer steps or layers"
         )
-    return method.make(ingredients, config.options)
+    made = method.make(ingredients, config.options)
+    return made if truncation is None else bounded(made, truncation)
 
 
 def warn_of_scales(config: Config, target: Target, data: Dataset) -> None:

@@ -32,6 +32,11 @@ def distil_problem(
             f"only stored draws can be distilled; this posterior is a {type(posterior).__name__}, which samples at "
             "once already; fit with a method that draws, such as ensemble-hmc"
         )
+    if problem.prior.truncation is not None:
+        raise FitError(
+            "a distilled sampler knows no bounds; this prior has some; keep the draws, or fit with a method that is "
+            "trained, such as langevin"
+        )
     is_equal = bool(np.ptp(np.asarray(posterior.log_weights)) == 0.0)
     weights = posterior.draws if is_equal else posterior.sample(NUM_RESAMPLED, key=key)
     found = distil(density, problem.prior.to_standard(weights), kind, num_updates=num_updates, key=key, on_step=on_step)

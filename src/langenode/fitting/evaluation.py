@@ -315,13 +315,9 @@ def exact_posterior(problem: Problem, train: Dataset) -> dict[str, Any]:
     dtype = jax.dtypes.canonicalize_dtype(float)
     prior = cast(problem.prior, dtype)
     start = prior.to_standard(problem.partition.flatten(problem.model))
-    found = integrate(whiten(problem, train, dtype), start)
+    found = integrate(whiten(problem, train, dtype), start, prior.to_weights)
     spread = np.sqrt(np.diag(found.covariance))
-    moments: dict[str, Any] = {
-        "how": "quadrature",
-        "mean": np.asarray(prior.to_weights(jnp.asarray(found.mean)), float),
-        "std": np.asarray(prior.scale, float) * spread,
-    }
+    moments: dict[str, Any] = {"how": "quadrature", "mean": found.mean, "std": spread}
     if len(spread) > 1:
         moments["corr"] = float(found.covariance[0, 1] / np.prod(spread))
     return moments | {"log_evidence": found.log_evidence, "log_evidence_error": found.error}

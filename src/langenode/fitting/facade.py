@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from langenode.config import Config, ConfigError, merge_all
+from langenode.config import Config, ConfigError, merge, merge_all
 from langenode.data import Columns, Dataset, revealed_start
 from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Experiment
@@ -53,7 +53,8 @@ def fit(
       `{"rate": (0.5, 0.2)}`. Without a mean the prior is centred at the point estimate. Other leaves of your model have
       a weakly informative prior scaled from the model and the data (docs/guide/own-data.md, "The prior").
     - `options`: further sections of a configuration, e.g. `{"training": {"num_updates": 500}}`; see
-      docs/reference/configuration.md.
+      docs/reference/configuration.md. The network of a trained control may be a function of yours, `(num_inputs,
+      num_outputs, key=key) -> module`: `{"langevin": {"network": function}}`.
     - `progress`: show what is being done, on standard error.
     - `checkpoint`: a file in which training is stored now and then; a call with the same arguments and an existing
       file resumes there. It is removed when training ends.
@@ -126,10 +127,10 @@ def _divide(
     return _Parts(revealed_start(aside[0]), revealed_start(aside[1]), *aside, None)
 
 
-def load_fit(path: str | Path, *, model: Any = None) -> Fit:
-    """Read a fit from its file. A model of your own code must be given again: a file never carries code."""
+def load_fit(path: str | Path, *, model: Any = None, network: Any = None) -> Fit:
+    """Read a fit from its file. A model or network of your own code must be given again: a file never carries code."""
     path = Path(path)
-    header = headers.read_fit_header(path)
+    header = _with_network(path, headers.read_fit_header(path), network)
     name = header["experiment"]
     if name == USER_MODEL and model is None:
         raise FitFileError(
@@ -144,6 +145,21 @@ def load_fit(path: str | Path, *, model: Any = None) -> Fit:
     except ConfigError as error:
         raise FitFileError(f"the configuration in {path} must make sense; {error}") from None
     return read_fit(path, header, config, structure)
+
+
+def _with_network(path: Path, header: Mapping[str, Any], network: Any) -> Mapping[str, Any]:
+    """The header with the user's network in its place; refused where one is needed and none is given."""
+    config = header["config"] if isinstance(header["config"], Mapping) else {}
+    method = str(config.get("method"))
+    options = config.get(method)
+    if not isinstance(options, Mapping) or options.get("network") != "own":
+        return header
+    if network is None:
+        raise FitFileError(
+            f"{path} was fitted with a network of your own code, which a file never carries; none was given; use "
+            "load_fit(path, network=...) with the function that made it"
+        )
+    return {**header, "config": merge(config, {method: {"network": network}})}
 
 
 def _structure(name: str, config: Config, model: Any) -> Any:

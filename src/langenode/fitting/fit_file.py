@@ -21,7 +21,17 @@ from langenode.inference.predictions import pooled_sigma
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, linearised, plain_positions
 from langenode.models import Linearised
-from langenode.posteriors import AbstractPosterior, Distilled, Empirical, NewUnits, Reference, point
+from langenode.posteriors import (
+    AbstractPosterior,
+    AbstractVariational,
+    Bounded,
+    Distilled,
+    Empirical,
+    NewUnits,
+    Reference,
+    bounded,
+    point,
+)
 from langenode.posteriors.distilled import empty
 from langenode.storage import container
 
@@ -63,6 +73,7 @@ def _units_header(posterior: AbstractPosterior) -> dict[str, Any] | None:
 
 
 def _reference_rank(posterior: AbstractPosterior) -> int | None:
+    posterior = posterior.inner if isinstance(posterior, Bounded) else posterior
     reference = getattr(posterior, "reference", None)
     factor = None if reference is None else reference.factor
     return None if factor is None else int(factor.shape[1])
@@ -89,8 +100,11 @@ def read_problem(path: Path, header: Mapping[str, Any], config: Config, model: A
 
     def build_parts(model: Any) -> Problem:
         weights = partition.flatten(model)
-        prior = GaussianPrior(jnp.zeros_like(weights), jnp.ones_like(weights))
+        bounds = (weights, weights) if config.prior.has_bounds else ()
+        prior = GaussianPrior(jnp.zeros_like(weights), jnp.ones_like(weights), *bounds)
         posterior = _untrained(config, header, model, weights)
+        if prior.truncation is not None and isinstance(posterior, AbstractVariational) and len(weights):
+            posterior = bounded(posterior, prior.truncation)
         problem = Problem(model, partition, prior, noise, target, posterior)
         return linearised(problem, weights) if header["is_linearised"] else problem
 

@@ -33,7 +33,8 @@ def make_likelihood(config: Config, model: Any, data: Dataset, scaling: Scaling)
     elif options.kind == "inferred":
         noise = inferred_noise(noise_levels(config, scaling))
     else:
-        noise = noise_from_replicates(data, fitted_outputs(model, data), modes=mode_numbers(config, data, scaling))
+        modes = mode_numbers(config, data, scaling)
+        noise = noise_from_replicates(data, fitted_outputs(model, data), modes=modes, has_centres=options.mode_centres)
     if options.correlation_time is not None:
         memory = _memory(options.correlation_time, noise, model, data, scaling)
         noise = Likelihood(noise.sigma, noise.mode_weights, jnp.asarray(memory), noise.levels)

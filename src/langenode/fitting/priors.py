@@ -1,6 +1,7 @@
 """The prior of the stochastic weights: from a configuration, a user's argument, or the model's own scales."""
 
 import difflib
+import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem, plain_positions
 from langenode.inference.weight_scales import penalty_shift, prior_scales, search_units, weights_with_units
 from langenode.models import Linearised
+from langenode.posteriors.bounds import UNBOUNDED
 
 # A scale, or a mean and a scale, each one number or an array of the leaf's shape; of one leaf, or for all.
 PriorArgument = Any
@@ -25,6 +27,10 @@ PriorArgument = Any
 # A standard deviation above this fraction of the prior's: the data hold less than a quarter of the prior's information.
 NEAR_ONE = 0.9
 NUM_NAMED = 5
+# Where a point estimate outside its bounds is put, as a fraction of their distance (or of one, or of a single bound).
+INNER_MARGIN = 1e-3
+# Standard deviations from the centre of a prior beyond which a normal has no tail left in single precision.
+FARTHEST_BOUND = 8.0
 
 
 class Stated(NamedTuple):
@@ -69,7 +75,6 @@ def make_prior(
 ) -> Stated:
     """The prior that a configuration asks for; `start` is the model before, and `model` at the point estimate."""
     weights, options = partition.flatten(model), config.prior
-    check_leaves(config, partition)
     scale, unidentified = np.ones(partition.dim), ()
     if isinstance(options.scale, float):
         scale = np.full(partition.dim, options.scale)
@@ -80,14 +85,63 @@ def make_prior(
         scale = found.scale.copy()
     centre = np.zeros(partition.dim) if options.mean == "zero" else np.array(weights, float)
     scale, centre = _with_given(scale, options.scales, partition), _with_given(centre, options.means, partition)
-    prior = GaussianPrior(jnp.asarray(centre, weights.dtype), jnp.asarray(scale, weights.dtype))
+    prior = GaussianPrior(
+        *(jnp.asarray(part, weights.dtype) for part in (centre, scale, *bounds_of(config, partition)))
+    )
+    _check_mass(prior, partition)
     return Stated(prior, unidentified)
+
+
+def bounds_of(config: Config, partition: Partition) -> tuple[np.ndarray, ...]:
+    """The lower and the upper bound of every stochastic weight; nothing where none has any."""
+    if not config.prior.has_bounds:
+        return ()
+    found = []
+    for given, none in ((config.prior.lower, -UNBOUNDED), (config.prior.upper, UNBOUNDED)):
+        of_all = given if isinstance(given, float) else none
+        found.append(_with_given(np.full(partition.dim, of_all), given if isinstance(given, dict) else {}, partition))
+    if not np.all(found[0] < found[1]):
+        name = partition.names[int(np.argmin(found[1] - found[0]))]
+        raise ConfigError(f"a lower bound must be below the upper one; that of {name} is not; change prior.lower")
+    return tuple(found)
+
+
+def within_bounds(config: Config, model: Any, partition: Partition) -> Any:
+    """The model with its stochastic weights inside their bounds, which a point estimate does not know."""
+    bounds = bounds_of(config, partition)
+    if not bounds:
+        return model
+    weights, (lower, upper) = np.asarray(partition.flatten(model), float), bounds
+    width = np.minimum(upper - lower, np.maximum(1.0, np.minimum(np.abs(lower), np.abs(upper))))
+    inside = np.clip(weights, lower + INNER_MARGIN * width, upper - INNER_MARGIN * width)
+    outside = [partition.names[i] for i in np.flatnonzero((weights < lower) | (weights > upper))]
+    if outside:
+        warnings.warn(
+            f"the point estimate must lie within the bounds of the weights; that of {', '.join(outside[:NUM_NAMED])} "
+            f"does not ({len(outside)} of {len(weights)}); it is moved to the bound, and the data contradict the bound "
+            "or know little of the weight",
+            stacklevel=5,
+        )
+    return partition.combine(model, jnp.asarray(inside, partition.flatten(model).dtype))
+
+
+def _check_mass(prior: GaussianPrior, partition: Partition) -> None:
+    """Refuse bounds that leave nothing of the prior."""
+    if prior.lower is None or prior.upper is None:
+        return
+    far = np.maximum(np.asarray(prior.lower - prior.mean), np.asarray(prior.mean - prior.upper)) / prior.scale
+    if len(far) and far.max() > FARTHEST_BOUND:
+        raise ConfigError(
+            f"bounds must leave something of the prior; those of {partition.names[int(far.argmax())]} begin "
+            f"{far.max():.0f} standard deviations from its centre; give another prior.means or a larger prior.scale"
+        )
 
 
 def check_leaves(config: Config, partition: Partition) -> None:
     """Raise unless every leaf whose prior is given has stochastic weights, and as many as there are numbers."""
     sizes = dict(zip(partition.leaf_names, partition.sizes, strict=True))
-    for leaf, values in (*config.prior.scales.items(), *config.prior.means.items()):
+    given = (config.prior.scales, config.prior.means, config.prior.lower, config.prior.upper)
+    for leaf, values in (pair for part in given if isinstance(part, dict) for pair in part.items()):
         if leaf not in sizes:
             near = difflib.get_close_matches(leaf, sizes, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sizes)}"

@@ -6,7 +6,7 @@
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -149,6 +149,8 @@ def type_words(field: FieldInfo) -> str:
 
 def _words(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Callable:
+        return "a function"
     if annotation is type(None):
         return "none"
     if origin is Literal:

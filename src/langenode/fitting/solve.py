@@ -192,7 +192,8 @@ def _motion(config: Any, before: Problem, after: Problem) -> dict[str, Any]:
     """How far training has moved the sampler, by draws with the same random numbers."""
     if before.partition.dim == 0:
         return {}
-    key, is_long = Streams.of(config.seed).evaluation, getattr(before.posterior, "num_steps", 1) > LONG_CHAIN
+    chain = getattr(before.posterior, "chain", before.posterior)
+    key, is_long = Streams.of(config.seed).evaluation, getattr(chain, "num_steps", 1) > LONG_CHAIN
     num = min(FEW_DRAWS, config.predict.num_samples) if is_long else config.predict.num_samples
     draws = (np.asarray(sample_weights(problem.posterior, num, key=key), float) for problem in (before, after))
     found = motion(*draws)

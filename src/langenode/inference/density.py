@@ -138,7 +138,10 @@ class GeneralNoise(eqx.Module):
             assert self.log_noise is not None
             sigma = noise_scale(self.log_noise[None], (self.cases.outputs - error)[None], noise.levels)[0]
         else:
-            sigma = 1.0 / jnp.sqrt(jnp.tensordot(noise.mode_weights, 1.0 / noise.sigma**2, 1))
+            precision = jnp.tensordot(noise.mode_weights, 1.0 / noise.sigma**2, 1)
+            sigma = 1.0 / jnp.sqrt(precision)
+            if noise.shift is not None:
+                error = error - jnp.tensordot(noise.mode_weights, noise.shift / noise.sigma**2, 1) / precision
         standard = _whitened_errors(error, jnp.where(mask, sigma, 1.0), self.cases, noise)
         parts = [jnp.ravel(standard)]
         if self.log_noise is not None:

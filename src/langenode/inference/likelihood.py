@@ -4,7 +4,8 @@
 
 (paper, section 3, with the kernel's normaliser 1 / (sqrt(2 pi) sigma) per output.) sigma_data is the spread of
 replicates of one condition, sigma_MLE the distance of their mean from the fitted model; or sigma is given, or a
-weight of the model.
+weight of the model. A mode may have a centre of its own, `f_jk(w) + shift_kl`: then the shift is the distance of the
+mode's mean from the fitted model, and sigma is sigma_data alone.
 """
 
 from collections.abc import Sequence
@@ -29,13 +30,15 @@ class Likelihood(eqx.Module):
 
     `sigma` is None where the model carries the noise scale as a weight, `model.log_noise`; with `levels` a part of that
     is in proportion to the level. `correlation_time` is the decay time of the noise's memory,
-    `corr(t, t') = exp(-|t - t'| / correlation_time)`, or None for independent noise.
+    `corr(t, t') = exp(-|t - t'| / correlation_time)`, or None for independent noise. `shift` is how far the centre of
+    each mode is from the prediction; None where all modes are centred there.
     """
 
     sigma: Float[Array, "mode traj time out"] | None
     mode_weights: Float[Array, " mode"]
     correlation_time: Float[Array, ""] | None = None
     levels: Levels | None = None
+    shift: Float[Array, "mode traj time out"] | None = None
 
     def __check_init__(self):
         if self.correlation_time is not None and self.mode_weights.shape[0] > 1:
@@ -48,7 +51,14 @@ class Likelihood(eqx.Module):
         """The noise of some of the trajectories."""
         if self.sigma is None:
             return self
-        return eqx.tree_at(lambda noise: noise.sigma, self, self.sigma[:, index])
+        shift = None if self.shift is None else self.shift[:, index]
+        return Likelihood(self.sigma[:, index], self.mode_weights, self.correlation_time, self.levels, shift)
+
+    def mean_squares(self) -> Float[np.ndarray, "mode traj time out"]:
+        """The mean square of every mode about the prediction, where sigma is stored."""
+        assert self.sigma is not None
+        squares = np.asarray(self.sigma, float) ** 2
+        return squares if self.shift is None else squares + np.asarray(self.shift, float) ** 2
 
     def log_density(
         self,
@@ -101,7 +111,8 @@ class Likelihood(eqx.Module):
             sigma = noise_scale(log_noise, predictions, self.levels)[None]
         else:
             raise ValueError("noise must be given or inferred; got neither; set sigma, or give the model log_noise")
-        return jnp.where(mask, outputs - predictions, 0.0), jnp.where(mask, sigma, 1.0)
+        residual = outputs - predictions if self.shift is None else outputs - predictions - self.shift[:, None]
+        return jnp.where(mask, residual, 0.0), jnp.where(mask, sigma, 1.0)
 
 
 class Innovations(NamedTuple):
@@ -170,26 +181,34 @@ def noise_from_replicates(
     fitted: np.ndarray,
     *,
     modes: Int[np.ndarray, " traj"] | None = None,
+    has_centres: bool = False,
 ) -> Likelihood:
     """sigma^2 = sigma_data^2 + sigma_MLE^2 per condition, time, output and mode; mode weights by counting.
 
     `fitted` are the MLE's outputs for every trajectory, (traj, time, out), and `modes` the number of its mode where
     there are several. A cell with fewer than two replicates has no sigma_data of its own: it takes the rms of all
-    residuals.
+    residuals. With `has_centres` every mode is centred at its own mean where the model is the fitted one, and
+    sigma_MLE is zero.
     """
     residual = np.where(data.mask, data.outputs - fitted, 0.0)
     modes = np.zeros(data.num_trajectories, int) if modes is None else modes
     num_modes = int(modes.max()) + 1
     pooled = np.sqrt((residual**2).sum((0, 1)) / np.maximum(data.mask.sum((0, 1)), 1))
     sigma = np.empty((num_modes, *data.outputs.shape))
+    shift = np.zeros_like(sigma) if has_centres else None
     for mode in range(num_modes):
         for condition in range(data.num_conditions):
             here = data.condition == condition
             rows = here & (modes == mode)
-            sigma[mode, here] = _replicate_sigma(residual[rows], data.mask[rows], pooled)
+            left, seen = residual[rows], data.mask[rows]
+            if shift is not None:
+                shift[mode, here] = left.sum(0) / np.maximum(seen.sum(0), 1)
+                left = np.where(seen, left - left.sum(0) / np.maximum(seen.sum(0), 1), 0.0)
+            sigma[mode, here] = _replicate_sigma(left, seen, pooled)
     sigma = np.maximum(sigma, SMALLEST_RELATIVE_SIGMA * np.where(pooled > 0.0, pooled, 1.0))
     counts = np.bincount(modes, minlength=num_modes)
-    return Likelihood(jnp.asarray(sigma), jnp.asarray(counts / counts.sum()))
+    centres = None if shift is None else jnp.asarray(shift)
+    return Likelihood(jnp.asarray(sigma), jnp.asarray(counts / counts.sum()), shift=centres)
 
 
 def _replicate_sigma(residual: np.ndarray, mask: np.ndarray, pooled: np.ndarray) -> np.ndarray:

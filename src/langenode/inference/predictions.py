@@ -170,10 +170,9 @@ def _log_noises(model: Any, partition: Partition, weights: Float[Array, "sample 
 
 
 def pooled_sigma(likelihood: Likelihood) -> Float[np.ndarray, " out"]:
-    """The rms of noise that is stored for every trajectory and time."""
-    assert likelihood.sigma is not None
+    """The rms of noise that is stored for every trajectory and time, about the prediction."""
     mode_weights = np.asarray(likelihood.mode_weights, float)[:, None, None, None]
-    return np.sqrt((mode_weights * np.asarray(likelihood.sigma, float) ** 2).sum(0).mean((0, 1)))
+    return np.sqrt((mode_weights * likelihood.mean_squares()).sum(0).mean((0, 1)))
 
 
 def measurement_noise(problem: Problem) -> Float[np.ndarray, " out"] | None:

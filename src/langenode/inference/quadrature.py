@@ -1,6 +1,7 @@
 """The moments and the evidence of a posterior of one or two weights, by sums over a grid: the truth for samplers."""
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ REACH, NUM_BOXES = 10.0, 3
 # Points along each axis, by the number of weights. The sum of a smooth density over steps of h standard deviations
 # has an error of about exp(-2 pi^2 / h^2): with h = 0.4 that is rounding, and a point may cost a thousand trajectories.
 NUM_POINTS = {1: 101, 2: 51}
+WIDER = 2
 LEAST_FALL = 15.0  # nats by which the log density must have fallen at the edge of the box
 NUM_NEWTON = 200
 
@@ -39,8 +41,13 @@ class GridMoments(NamedTuple):
     error: float
 
 
-def integrate(density: Density, start: Float[Array, " dim"]) -> GridMoments:
-    """Sums over a grid about the mode that is found from `start`; a mode elsewhere would not be seen."""
+def integrate(
+    density: Density, start: Float[Array, " dim"], judged: Callable[[Array], Array] | None = None
+) -> GridMoments:
+    """Sums over a grid about the mode that is found from `start`; a mode elsewhere would not be seen.
+
+    With `judged` the moments are those of that function of the whitened weights, in as many numbers.
+    """
     if not 1 <= density.dim <= MOST_WEIGHTS:
         raise QuadratureError(
             f"a grid needs one or two weights; there are {density.dim}; compare with a sampler such as nuts instead"
@@ -50,7 +57,10 @@ def integrate(density: Density, start: Float[Array, " dim"]) -> GridMoments:
     for _ in range(NUM_BOXES - 1):  # which need only find their place
         found, _ = _sums(density, centre, covariance, steps[::2])
         centre, covariance = found.mean, found.covariance
-    found, fall = _sums(density, centre, covariance, steps)
+    found, fall = _sums(density, centre, covariance, steps, judged)
+    if fall < LEAST_FALL:  # a skewed one, as within bounds, may need a wider box, with as small steps
+        finer = np.linspace(-REACH, REACH, WIDER * (len(steps) - 1) + 1)
+        found, fall = _sums(density, centre, WIDER**2 * covariance, finer, judged)
     if fall < LEAST_FALL:
         raise QuadratureError(
             f"a posterior must vanish at the edge of its grid; it falls by {fall:.1f} nats only, so it is far from "
@@ -59,14 +69,21 @@ def integrate(density: Density, start: Float[Array, " dim"]) -> GridMoments:
     return found
 
 
-def _sums(density: Density, centre: np.ndarray, covariance: np.ndarray, steps: np.ndarray) -> tuple[GridMoments, float]:
+def _sums(
+    density: Density,
+    centre: np.ndarray,
+    covariance: np.ndarray,
+    steps: np.ndarray,
+    judged: Callable[[Array], Array] | None = None,
+) -> tuple[GridMoments, float]:
     """The moments over one box, and by how much the log density falls to its edge."""
     units = np.array(list(itertools.product(steps, repeat=density.dim)))
     root = np.linalg.cholesky(covariance)
     points = centre + units @ root.T
     logs = np.asarray(_log_posteriors(density, jnp.asarray(points, density.dtype)), float)
     fall = logs.max() - logs[np.any(np.abs(units) >= REACH, axis=1)].max()
-    return _moments(points, units, logs, np.linalg.slogdet(root)[1], steps[1] - steps[0]), float(fall)
+    values = points if judged is None else np.asarray(judged(jnp.asarray(points, density.dtype)), float)
+    return _moments(values, units, logs, np.linalg.slogdet(root)[1], steps[1] - steps[0]), float(fall)
 
 
 @eqx.filter_jit

@@ -214,7 +214,7 @@ def reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.nda
     """The noise scale of every cell; where it is inferred, the rms of the model's residuals."""
     if likelihood.sigma is not None:
         # Of a mixture, the widest mode: the reference must cover the posterior.
-        return np.asarray(likelihood.sigma, float).max(0)
+        return np.sqrt(likelihood.mean_squares()).max(0)
     fitted = fitted_outputs(model, data)
     if likelihood.levels is not None:
         levels = likelihood.levels

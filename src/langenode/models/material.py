@@ -76,7 +76,7 @@ class RatePotentialStress(eqx.Module):
     rate.
     """
 
-    potential: MLP
+    potential: MLP | ConvexMLP
 
     def stress(self, strain: Tensor, rate: Tensor, hidden: Float[Array, " state"]) -> Tensor:
         """Return the stress at a material point; strain and rate are scaled."""
@@ -89,7 +89,7 @@ class RatePotentialStress(eqx.Module):
 
 
 class InternalVariableLaw(eqx.Module):
-    """The paper's law: `dh/dt = R(I_joint(E, dE/dt), h)`, `S = dW(I(E), h)/dE`, h = 0 at the start.
+    """The paper's law: `dh/dt = R(I_joint(E, dE/dt), h)`, `S = dW(I(E), h)/dE`, h = `initial` (or 0) at the start.
 
     A step is Heun's, with the rate `(E_{n+1} - E_n) / dt` at both stages, and the strain at both ends of the step or,
     by the rule printed in the paper, at its end for both stages. Within an interval, which may be divided into
@@ -103,6 +103,7 @@ class InternalVariableLaw(eqx.Module):
     num_hidden: int = eqx.field(static=True)
     input_rule: InputRule = eqx.field(static=True, default="trapezoid")
     substeps: int = eqx.field(static=True, default=1)
+    initial: Float[Array, " state"] | None = None
 
     def __call__(
         self,
@@ -112,7 +113,7 @@ class InternalVariableLaw(eqx.Module):
         *,
         key: PRNGKeyArray | None = None,
     ) -> Float[Array, "time component"]:
-        """Return the stresses of one loading; `initial` are the internal variables, zero if not given."""
+        """Return the stresses of one loading; `initial` are internal variables in place of the law's own start."""
         del key
         strains = jax.vmap(tensor)(inputs)
         steps = jnp.diff(times)
@@ -127,7 +128,7 @@ class InternalVariableLaw(eqx.Module):
 
     def start(self, dtype: Any) -> Float[Array, " state"]:
         """Return the internal variables of the unstrained material."""
-        return jnp.zeros(self.num_hidden, dtype)
+        return jnp.zeros(self.num_hidden, dtype) if self.initial is None else self.initial.astype(dtype)
 
     def advance(
         self, hidden: Float[Array, " state"], strain: Tensor, next_strain: Tensor, dt: Float[Array, ""]
@@ -190,17 +191,22 @@ def internal_variable_law(
     rate_scale: float,
     input_rule: InputRule = "trapezoid",
     substeps: int = 1,
+    convex: bool = False,
+    trainable_start: bool = False,
     key: PRNGKeyArray,
 ) -> InternalVariableLaw:
     """Build the paper's law: six internal variables, layers 16-16, a flow of 646 weights and a potential of 449.
 
     With `rate_potential` the potential takes 16 inputs, which gives the paper's count of 561 weights. Its text has 9
-    inputs; with `potential_layers` (9, 9) the potential has 190 weights. The flow has `layers`.
+    inputs; with `potential_layers` (9, 9) the potential has 190 weights. The flow has `layers`. A potential that is
+    `convex` is so in all its inputs. With `trainable_start` the internal variables start at weights, not at zero.
     """
     key_flow, key_potential = jax.random.split(key)
     flow = MLP((NUM_JOINT + num_hidden, *layers, num_hidden), "tanh", key=key_flow)
     num_inputs = (NUM_JOINT if rate_potential else 3) + num_hidden
     widths = layers if potential_layers is None else potential_layers
-    potential = MLP((num_inputs, *widths, 1), "softplus", key=key_potential)
+    sizes = (num_inputs, *widths, 1)
+    potential = ConvexMLP(sizes, key=key_potential) if convex else MLP(sizes, "softplus", key=key_potential)
     observation = RatePotentialStress(potential) if rate_potential else PotentialStress(potential, strain_scale)
-    return InternalVariableLaw(flow, observation, strain_scale, rate_scale, num_hidden, input_rule, substeps)
+    start = jnp.zeros(num_hidden) if trainable_start else None
+    return InternalVariableLaw(flow, observation, strain_scale, rate_scale, num_hidden, input_rule, substeps, start)

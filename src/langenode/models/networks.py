@@ -20,6 +20,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "sigmoid": jax.nn.sigmoid,
     "sin": jnp.sin,
 }
+# A stored weight of a convex net whose softplus, 0.018, starts small and can still be trained.
+SMALL_STORED = -4.0
 
 
 class MLP(eqx.Module):
@@ -97,6 +99,14 @@ class ConvexMLP(eqx.Module):
             assert layer.bias is not None  # eqx.nn.Linear allows None
             features = jax.nn.softplus(layer.weight) @ jax.nn.softplus(features) + layer.bias
         return features
+
+
+def shrink_convex(network: ConvexMLP) -> ConvexMLP:
+    """Return the net with a last layer that is almost zero: positive weights cannot be zero, and start small."""
+    last = network.layers[-1]
+    assert last.bias is not None  # eqx.nn.Linear allows None
+    small = (jnp.full_like(last.weight, SMALL_STORED), jnp.zeros_like(last.bias))
+    return eqx.tree_at(lambda n: (n.layers[-1].weight, n.layers[-1].bias), network, small)
 
 
 def scale_last_layer(network: MLP, factor: float) -> MLP:

@@ -17,7 +17,7 @@ from langenode.models.mechanics import (
     log_strain,
     tensor,
 )
-from langenode.models.networks import MLP, scale_last_layer
+from langenode.models.networks import MLP, ConvexMLP, scale_last_layer, shrink_convex
 from langenode.models.sensitivities import at_every_time, evolve
 
 _TRACES = np.array([0, 3])  # positions among the joint invariants of the traces of both tensors
@@ -42,7 +42,7 @@ class TensorLaw(eqx.Module):
     log_times: Float[Array, " branch"]
     log_bulk: Float[Array, ""]
     structure: Float[Array, "6"]
-    energy_correction: MLP | None
+    energy_correction: MLP | ConvexMLP | None
     mobility: MLP | None
     strain_scale: float = eqx.field(static=True)
 
@@ -197,16 +197,22 @@ def tensor_law(
     shortest: float,
     longest: float,
     bulk_ratio: float,
+    convex: bool = False,
     key: PRNGKeyArray,
 ) -> TensorLaw:
     """Build our law before training: equal moduli, log-spaced times, no anisotropy, networks with zero output.
 
-    `bulk_ratio` is the bulk modulus over the shear modulus: isochoric loadings carry no information about it.
+    `bulk_ratio` is the bulk modulus over the shear modulus: isochoric loadings carry no information about it. With
+    `convex` the correction of the energy is convex in the joint invariants, and starts small instead of zero.
     """
     energy = mobility = None
     if correction_layers is not None:
         key_energy, key_mobility = jax.random.split(key)
-        energy = scale_last_layer(MLP((NUM_JOINT, *correction_layers, 1), "tanh", key=key_energy), 0.0)
+        sizes = (NUM_JOINT, *correction_layers, 1)
+        if convex:
+            energy = shrink_convex(ConvexMLP(sizes, key=key_energy))
+        else:
+            energy = scale_last_layer(MLP(sizes, "tanh", key=key_energy), 0.0)
         mobility = MLP((NUM_JOINT, *correction_layers, num_branches), "tanh", key=key_mobility)
         mobility = scale_last_layer(mobility, 0.0)
     times = jnp.linspace(jnp.log(shortest), jnp.log(longest), num_branches)

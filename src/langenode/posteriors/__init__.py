@@ -6,6 +6,7 @@ Does not belong here: an algorithm that turns a density into draws (`samplers`),
 
 from langenode.posteriors.base import AbstractPosterior, AbstractVariational, BoundTerms, Draw, Reference, cast
 from langenode.posteriors.bottleneck import Bottleneck, bottleneck
+from langenode.posteriors.bounds import Bounded, Truncation, bounded
 from langenode.posteriors.density import Density, Sampled
 from langenode.posteriors.distilled import Distilled
 from langenode.posteriors.empirical import Empirical
@@ -22,6 +23,7 @@ __all__ = [
     "AbstractVariational",
     "Bottleneck",
     "BoundTerms",
+    "Bounded",
     "Density",
     "Departures",
     "Distilled",
@@ -34,8 +36,10 @@ __all__ = [
     "Reference",
     "Sampled",
     "Standard",
+    "Truncation",
     "Trust",
     "bottleneck",
+    "bounded",
     "cast",
     "gaussian",
     "graded_grid",

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.base import AbstractVariational, Draw, Estimator, Reference, cast, only
-from langenode.posteriors.controls import Perceptron
 from langenode.posteriors.langevin import Langevin, langevin
+from langenode.posteriors.networks import NetworkFactory, NetworkName, Perceptron
 
 # The decoder's last layer beside that of an ordinary network, where training starts.
 START_SCALE = 0.1
@@ -71,14 +71,18 @@ def bottleneck(
     num_steps: int = 8,
     horizon: float = 2.0,
     layers: Sequence[int] = (32, 32),
+    network: NetworkName | NetworkFactory = "mlp",
     decoder_layers: Sequence[int] = (32, 32),
     decoder_scale: float = START_SCALE,
     key: PRNGKeyArray,
 ) -> Bottleneck:
-    """A bottleneck around `centre` (the MLE); the decoder's output starts small, so training starts near the centre."""
+    """A bottleneck around `centre` (the MLE); the decoder's output starts small, so training starts near the centre.
+
+    `network` is that of the latent chain's control; the decoder is a perceptron.
+    """
     key_chain, key_decoder = jax.random.split(key)
     latent = Reference(jnp.zeros(latent_dim, centre.dtype), jnp.ones(latent_dim, centre.dtype))
-    chain = langevin(latent, num_steps=num_steps, horizon=horizon, layers=layers, key=key_chain)
+    chain = langevin(latent, num_steps=num_steps, horizon=horizon, layers=layers, network=network, key=key_chain)
     sizes = (latent_dim, *decoder_layers, centre.shape[0])
     decoder = Perceptron(sizes, last_scale=decoder_scale, key=key_decoder)
     return Bottleneck(chain=chain, centre=centre, decoder=cast(decoder, centre.dtype))

@@ -1,48 +1,16 @@
-"""What pushes the chain away from its reference: controls `u(z, step)`, and the bottleneck's decoder.
-
-`posteriors` knows no models, so the small perceptron here is Equinox's, not ours of `models`.
-"""
+"""What pushes the chain away from its reference: controls `u(z, step)` with a network of one's choice."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
-from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
+from langenode.posteriors.networks import NetworkFactory, NetworkName, make_network, width_of
 
 # Above this many weights a full matrix per step costs more than it explains; then it is diagonal.
 LARGEST_FULL_MATRIX = 32
-
-
-class Perceptron(eqx.Module):
-    """A tanh net with layers of the given sizes, its last layer scaled by `last_scale`."""
-
-    layers: tuple[eqx.nn.Linear, ...]
-
-    def __init__(self, sizes: Sequence[int], last_scale: float = 1.0, *, key: PRNGKeyArray):
-        self.layers = _layers(tuple(sizes), last_scale, key)
-
-    @property
-    def width(self) -> int:
-        """The sum of the layers' sizes, without the input: the numbers that one evaluation makes."""
-        return sum(layer.bias.shape[0] for layer in self.layers if layer.bias is not None)
-
-    def __call__(self, x: Float[Array, " in"]) -> Float[Array, " out"]:
-        """Evaluate at one point."""
-        for layer in self.layers[:-1]:
-            x = jnp.tanh(layer(x))
-        return self.layers[-1](x)
-
-
-@quick_jit
-def _layers(sizes: tuple[int, ...], last_scale: float, key: PRNGKeyArray) -> tuple[eqx.nn.Linear, ...]:
-    """Affine maps with random weights, drawn by one program."""
-    keys = jax.random.split(key, len(sizes) - 1)
-    layers = [eqx.nn.Linear(i, o, key=k) for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=True)]
-    layers[-1] = jax.tree.map(lambda leaf: last_scale * leaf, layers[-1])
-    return tuple(layers)
 
 
 class StepControl(eqx.Module):
@@ -54,17 +22,25 @@ class StepControl(eqx.Module):
 
     gain: Float[Array, "step dim dim"] | Float[Array, "step dim"]
     shift: Float[Array, "step dim"]
-    network: Perceptron
+    network: Any
 
-    def __init__(self, dim: int, num_steps: int, layers: Sequence[int] = (32, 32), *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        dim: int,
+        num_steps: int,
+        layers: Sequence[int] = (32, 32),
+        *,
+        network: NetworkName | NetworkFactory = "mlp",
+        key: PRNGKeyArray,
+    ):
         self.gain = jnp.zeros((num_steps, dim, dim) if dim <= LARGEST_FULL_MATRIX else (num_steps, dim))
         self.shift = jnp.zeros((num_steps, dim))
-        self.network = Perceptron((dim + 3, *layers, dim), last_scale=0.0, key=key)
+        self.network = make_network(network, dim + 3, layers, dim, last_scale=0.0, key=key)
 
     @property
     def width(self) -> int:
         """The numbers that one evaluation of the net makes, kept for back-propagation."""
-        return self.network.width
+        return width_of(self.network)
 
     def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
         """The control at state `z` before step number `step`."""
@@ -83,19 +59,26 @@ class AutonomousDrift(eqx.Module):
     about `sqrt(2 tau_f)` whatever the data say.
     """
 
-    network: Perceptron
+    network: Any
     contraction: float = eqx.field(static=True)
 
     def __init__(
-        self, dim: int, layers: Sequence[int], contraction: float, *, last_scale: float = 1.0, key: PRNGKeyArray
+        self,
+        dim: int,
+        layers: Sequence[int],
+        contraction: float,
+        *,
+        last_scale: float = 1.0,
+        network: NetworkName | NetworkFactory = "mlp",
+        key: PRNGKeyArray,
     ):
-        self.network = Perceptron((dim, *layers, dim), last_scale=last_scale, key=key)
+        self.network = make_network(network, dim, layers, dim, last_scale=last_scale, key=key)
         self.contraction = contraction
 
     @property
     def width(self) -> int:
         """The numbers that one evaluation of the net makes, kept for back-propagation."""
-        return self.network.width
+        return width_of(self.network)
 
     def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
         """The control at state `z`; the step is ignored."""

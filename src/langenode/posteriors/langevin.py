@@ -37,6 +37,7 @@ from langenode.posteriors.base import (
     only,
 )
 from langenode.posteriors.controls import LARGEST_FULL_MATRIX, StepControl
+from langenode.posteriors.networks import NetworkFactory, NetworkName
 
 StepKind = Literal["exact", "euler"]
 NoiseKind = Literal["full", "diagonal", "fixed"]
@@ -361,6 +362,7 @@ def langevin(
     num_steps: int = 16,
     horizon: float = 3.0,
     layers: Sequence[int] = (32, 32),
+    network: NetworkName | NetworkFactory = "mlp",
     grid: Literal["graded", "uniform"] = "graded",
     step_kind: StepKind = "exact",
     diffusion: float = 1.0,
@@ -369,14 +371,17 @@ def langevin(
     estimator: Estimator = "reparametrised",
     key: PRNGKeyArray,
 ) -> Langevin:
-    """Our sampler: time-dependent control, learned step variances and start, a short graded grid."""
+    """Our sampler: time-dependent control, learned step variances and start, a short graded grid.
+
+    `network` is the kind of the control's net, or a function `(num_inputs, num_outputs, key=key)` that makes one.
+    """
     if grid not in ("graded", "uniform"):
         raise ValueError(f"grid must be 'graded' or 'uniform'; got {grid!r}; choose one of them")
     dim, dtype = reference.mean.shape[0], reference.mean.dtype
     knots = graded_grid(num_steps, horizon) if grid == "graded" else uniform_grid(num_steps, horizon)
     sampler = Langevin(
         reference=reference,
-        control=StepControl(dim, num_steps, layers, key=key),
+        control=StepControl(dim, num_steps, layers, network=network, key=key),
         start=NormalStart(jnp.zeros(dim), jnp.zeros(dim)),
         reference_start=NormalStart(jnp.zeros(dim), jnp.zeros(dim)),
         noise=step_noise(noise, num_steps, dim),

@@ -24,6 +24,7 @@ from langenode.posteriors.langevin import (
     step_noise,
     uniform_grid,
 )
+from langenode.posteriors.networks import NetworkFactory, NetworkName
 
 
 class Departures(NamedTuple):
@@ -57,6 +58,7 @@ def paper_langevin(
     num_steps: int = 10_000,
     pseudo_time_step: float = 1e-3,
     layers: Sequence[int] | None = None,
+    network: NetworkName | NetworkFactory = "mlp",
     start_variance: float = 1e-5,
     contraction: float = 0.0,
     diffusion: float = 1.0,
@@ -71,9 +73,9 @@ def paper_langevin(
     horizon, widths = num_steps * pseudo_time_step, (dim, dim) if layers is None else tuple(layers)
     standard = NormalStart(jnp.zeros(dim, dtype), jnp.zeros(dim, dtype))
     at_mle = standard if departures.start == "learned" else _start_at(reference, start_weights, start_variance)
-    drift = StepControl(dim, num_steps, widths, key=key)
+    drift = StepControl(dim, num_steps, widths, network=network, key=key)
     if departures.drift == "autonomous":
-        drift = AutonomousDrift(dim, widths, contraction, key=key)
+        drift = AutonomousDrift(dim, widths, contraction, network=network, key=key)
     sampler = Langevin(
         reference=reference,
         control=drift,

@@ -6,6 +6,7 @@ belong here: distributions that are trained (`posteriors`), and which method is 
 
 from langenode.samplers.ensemble import ensemble, map_estimate
 from langenode.samplers.ensemble_hmc import ensemble_hmc
+from langenode.samplers.interacting import interacting
 from langenode.samplers.laplace import LaplaceFit, laplace, laplace_fit
 from langenode.samplers.nuts import nuts
 from langenode.samplers.pathfinder import pathfinder
@@ -17,6 +18,7 @@ __all__ = [
     "LaplaceFit",
     "ensemble",
     "ensemble_hmc",
+    "interacting",
     "laplace",
     "laplace_fit",
     "map_estimate",

@@ -27,6 +27,7 @@ BUILT_IN = (
     "nuts",
     "smc",
     "sgld",
+    "interacting",
     "svgd",
     "pathfinder",
     "gaussian",

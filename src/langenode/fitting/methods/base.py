@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from langenode.config import Config, ConfigError, DrawnOptions, TargetName, TrainedOptions
 
@@ -11,6 +13,24 @@ if TYPE_CHECKING:  # help pages are shown without JAX
     from langenode.posteriors import AbstractVariational, Reference, Sampled
 
 ReferenceKind = Literal["prior", "local"]
+
+
+def _is_no_name(network: Any) -> Any:
+    """Refuse the word that stands for a function in a file."""
+    if network == "own":
+        raise ValueError(
+            "a network of your own is a function, which no file can hold; got network='own'; give the function in "
+            "Python: ln.fit(..., options={METHOD: {'network': function}})"
+        )
+    return network
+
+
+# The net of a control: a name, or from Python a function `(num_inputs, num_outputs, key=key)`, which files call `own`.
+NetworkOption = Annotated[
+    Literal["mlp", "residual", "unet"] | Callable[..., Any],
+    BeforeValidator(_is_no_name),
+    PlainSerializer(lambda network: network if isinstance(network, str) else "own"),
+]
 
 
 class Ingredients(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from langenode.config import Count, Positive, TrainedOptions
-from langenode.fitting.methods.base import Ingredients, Trained
+from langenode.fitting.methods.base import Ingredients, NetworkOption, Trained
 
 
 class Options(TrainedOptions):
@@ -17,6 +17,8 @@ class Options(TrainedOptions):
     """pseudo-time of the latent chain"""
     layers: tuple[Count, ...] = (32, 32)
     """widths of the hidden layers of the control"""
+    network: NetworkOption = "mlp"
+    """network of the control: mlp, residual, unet (encoder-decoder with skips); from Python also a function"""
     decoder_layers: tuple[Count, ...] = (32, 32)
     """widths of the hidden layers of the decoder"""
 
@@ -31,6 +33,7 @@ def make(ingredients: Ingredients, options: Options) -> Any:
         num_steps=options.num_steps,
         horizon=options.horizon,
         layers=options.layers,
+        network=options.network,
         decoder_layers=options.decoder_layers,
         key=ingredients.key,
     )

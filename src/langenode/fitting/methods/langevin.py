@@ -4,7 +4,7 @@ import itertools
 from typing import Any, Literal
 
 from langenode.config import Count, Positive, TrainedOptions
-from langenode.fitting.methods.base import Ingredients, Trained
+from langenode.fitting.methods.base import Ingredients, NetworkOption, Trained
 
 Estimator = Literal["reparametrised", "sticking", "log_variance"]
 
@@ -18,6 +18,8 @@ class Options(TrainedOptions):
     """pseudo-time of the chain"""
     layers: tuple[Count, ...] = (32, 32)
     """widths of the hidden layers of the control"""
+    network: NetworkOption = "mlp"
+    """network of the control: mlp, residual, unet (encoder-decoder with skips); from Python also a function"""
     grid: Literal["graded", "uniform"] = "graded"
     """pseudo-times graded towards the end, or equal steps"""
     step: Literal["exact", "euler"] = "exact"
@@ -43,6 +45,7 @@ def make(ingredients: Ingredients, options: Options) -> Any:
         num_steps=options.num_steps,
         horizon=options.horizon,
         layers=options.layers,
+        network=options.network,
         grid=options.grid,
         step_kind=options.step,
         diffusion=options.diffusion,

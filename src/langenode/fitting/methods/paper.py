@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from langenode.config import Config, ConfigError, Count, Positive, TrainedOptions
-from langenode.fitting.methods.base import Ingredients, ReferenceKind, Trained
+from langenode.fitting.methods.base import Ingredients, NetworkOption, ReferenceKind, Trained
 from langenode.fitting.methods.langevin import annealed_diffusion
 
 
@@ -19,6 +19,8 @@ class Options(TrainedOptions):
     """pseudo-time per step"""
     layers: tuple[Count, ...] | None = None
     """widths of the hidden layers of the drift; none for as wide as there are weights"""
+    network: NetworkOption = "mlp"
+    """network of the drift: mlp, residual, unet (encoder-decoder with skips); from Python also a function"""
     start_variance: Positive = 1e-5
     """variance of the start about the maximum-likelihood weights"""
     diffusion: Positive = 1.0
@@ -57,6 +59,7 @@ def make(ingredients: Ingredients, options: Options) -> Any:
         num_steps=options.num_steps,
         pseudo_time_step=options.pseudo_time_step,
         layers=options.layers,
+        network=options.network,
         start_variance=options.start_variance,
         contraction=options.contraction,
         diffusion=options.diffusion,
