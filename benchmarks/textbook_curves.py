@@ -20,7 +20,7 @@ import real_data
 
 import langenode as ln
 from langenode.fitting.plain_predictors import PREDICTORS
-from langenode.fitting.skill import Fold, _plain_scores, _scores
+from langenode.fitting.skill import Fold, fold_scores, plain_scores
 from langenode.scores.skill import Scores, crps_ratio, mean_crps, pooled
 
 LogNormal, Normal, Fixed = ln.LogNormal, ln.Normal, ln.Fixed
@@ -105,22 +105,24 @@ def score_table(name: str, options: argparse.Namespace) -> Found:
     """Scores of every part, pooled."""
     data, subjects = real_data.read(name, options.tables)
     curves, generic, verdicts = [], [], []
-    for number, is_held_out in enumerate(real_data.parts_of(subjects, options.seed)):
+    for number, is_held_out in enumerate(real_data.parts_of(subjects, options.seed)[: options.parts]):
         fit = fit_curve(name, data.select(~is_held_out), options.seed)
-        train, test = (fit.prepared(data.select(chosen)) for chosen in (~is_held_out, is_held_out))
-        curves.append(Fold(train, test, fit.predict_prepared(test)[1]))
         verdicts.append(fit.evaluate(data.select(is_held_out))["verdict"]["level"])
         generic.append(real_data.predict_part(name, number, data, is_held_out, options))
+        # The first reading is a start to the generic fit and a reading to the curve; given to both, and scored in none.
+        samples = fit.predict_prepared(fit.prepared(data.select(is_held_out)))[1]
+        assert samples.shape[1:] == generic[-1].samples.shape[1:]
+        curves.append(generic[-1]._replace(samples=samples))
     scores = {"generic": _pooled(generic), "curve": _pooled(curves)}
     for plain in PREDICTORS:
-        found = _plain_scores(plain, generic, options.seed)
+        found = plain_scores(plain, generic, options.seed)
         if found is not None:
             scores[plain] = found
     return Found(scores, verdicts)
 
 
 def _pooled(folds: list[Fold]) -> Scores:
-    return pooled([_scores(fold, fold.samples) for fold in folds])
+    return pooled([fold_scores(fold, fold.samples) for fold in folds])
 
 
 def row(name: str, found: Found) -> str:
@@ -152,6 +154,7 @@ def main() -> None:
     parser.add_argument("--fits", dest="out", type=Path, default=Path("real_data"), help="the folder of real_data.py")
     parser.add_argument("--names", nargs="+", default=list(CURVES), choices=list(CURVES))
     parser.add_argument("--seed", type=int, default=0, help="of the division, as given to real_data.py")
+    parser.add_argument("--parts", type=int, default=real_data.NUM_PARTS, help="held out, as given to real_data.py")
     options = parser.parse_args()
     jax.config.update("jax_compilation_cache_dir", str(options.out / "compiled"))
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)

@@ -26,27 +26,29 @@ def skill_of(folds: Sequence[Fold], *, seed: int, on_step: OnStep | None = None)
     folds = [fold for fold in folds if fold.train.num_trajectories and fold.test.mask.any()]
     if not folds:
         return None
-    ours = pooled([_scores(fold, fold.samples) for fold in folds])
+    ours = pooled([fold_scores(fold, fold.samples) for fold in folds])
     plain: dict[str, Scores | None] = {}
     for name in PREDICTORS:
         if on_step is not None:  # their times differ too much to say what is left
             on_step(len(plain), None, name)
-        plain[name] = _plain_scores(name, folds, seed)
+        plain[name] = plain_scores(name, folds, seed)
     return skill(ours, plain, folds[0].test.output_names)
 
 
-def _plain_scores(name: str, folds: Sequence[Fold], seed: int) -> Scores | None:
+def plain_scores(name: str, folds: Sequence[Fold], seed: int) -> Scores | None:
+    """Return the scores of a plain predictor, pooled over folds; None where the data do not allow it."""
     parts = []
     for number, fold in enumerate(folds):
         rng = np.random.default_rng([seed, number])
         samples = PREDICTORS[name](fold.train, fold.test, NUM_SAMPLES, rng=rng)
         if samples is None:
             return None
-        parts.append(_scores(fold, samples))
+        parts.append(fold_scores(fold, samples))
     return pooled(parts)
 
 
-def _scores(fold: Fold, samples: np.ndarray) -> Scores:
+def fold_scores(fold: Fold, samples: np.ndarray) -> Scores:
+    """Return the scores of samples of observations on what a fold held out."""
     members = fold.test.replicates()
     return scores_by_trajectory(samples, members.outputs, members.mask, spread_of(fold.train))
 
