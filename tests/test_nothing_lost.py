@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import shutil
@@ -295,6 +296,19 @@ def test_data_files_leave_a_temporary_of_the_same_pattern(tmp_path, monkeypatch)
     assert writing.TEMPORARY.fullmatch(left.name)
     with folder.locked():
         assert {path.name for path in folder.path.iterdir()} == {".lock"}
+
+
+def test_a_signal_while_a_module_is_loaded_ends_the_process_without_a_traceback(tmp_path, monkeypatch):
+    """Compiled modules print what is raised in them, so nothing is raised before the process has ended."""
+    (tmp_path / "interrupted_module.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = []
+    with interrupts.caught(ended.append), pytest.raises(interrupts.Interrupted):
+        importlib.import_module("interrupted_module")
+    assert ended == [signal.SIGTERM]
+    with interrupts.caught(ended.append), pytest.raises(interrupts.Interrupted):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended == [signal.SIGTERM]
 
 
 def test_files_that_belong_together_are_not_torn_apart_by_a_signal(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # A compiled program or a compilation cannot be interrupted; after so many seconds the process ends without it.
@@ -33,6 +34,7 @@ class _State:
         self.depth = 0
         self.is_ending = False
         self.cleanups: list[Callable[[], None]] = []
+        self.on_sudden_end: Callable[[int], None] | None = None
 
 
 _STATE = _State()
@@ -87,13 +89,14 @@ def caught(on_sudden_end: Callable[[int], None], *, for_good: bool = False) -> I
     """Handle signals while a command runs, in the main thread of a process.
 
     A signal raises `Interrupted`. Where that does not end the command in time (a long compilation), or a second signal
-    comes, `on_sudden_end` is called with the first signal's number, in another thread, and must end the process. At the
-    end the handlers are what they were before, or, `for_good`, signals are ignored.
+    comes, `on_sudden_end` is called with the first signal's number, in another thread, and must end the process; while
+    a module is loaded it is called at once. At the end the handlers are what they were before, or, `for_good`, signals
+    are ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _STATE.received, _STATE.depth, _STATE.is_ending = None, 0, False
+    _STATE.received, _STATE.depth, _STATE.is_ending, _STATE.on_sudden_end = None, 0, False, on_sudden_end
     # A signal that the parent told us to ignore (nohup, a shell's background job) stays ignored.
     before = {number: signal.getsignal(number) for number in SIGNALS}
     handled = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
@@ -108,13 +111,23 @@ def caught(on_sudden_end: Callable[[int], None], *, for_good: bool = False) -> I
         watcher.stop()
 
 
-def _handle(number: int, frame: object) -> None:
-    del frame
+def _handle(number: int, frame: FrameType | None) -> None:
     is_first = _STATE.received is None
     if is_first:
         _STATE.received = number
     if is_first and not _STATE.depth and not _STATE.is_ending:
+        if _is_import(frame) and _STATE.on_sudden_end is not None:
+            _STATE.on_sudden_end(number)
         raise Interrupted(number)
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded: compiled modules print what is raised meanwhile, with its traceback."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Watcher:
