@@ -1,5 +1,6 @@
 """What must never be lost: a user's files, a run that was not asked to go, results of other data, a signal."""
 
+import argparse
 import contextlib
 import gc
 import importlib
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -395,6 +397,17 @@ def test_a_signal_that_is_swallowed_is_not_lost(langenode, alone, number):
     assert reached == ["callback", "work went on"] and (code, err) == SAYS[number]
 
 
+def test_what_python_says_of_a_swallowed_signal_is_not_shown(monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda ignored: said.append(ignored.exc_type))
+    with interrupts.caught(lambda number: None):
+        for error in (interrupts.Interrupted(2), ValueError()):
+            cast(Any, sys.unraisablehook)(argparse.Namespace(exc_type=type(error)))
+    assert said == [ValueError]
+    cast(Any, sys.unraisablehook)(argparse.Namespace(exc_type=interrupts.Interrupted))  # nobody waits for signals now
+    assert said == [ValueError, interrupts.Interrupted]
+
+
 def test_a_signal_that_a_library_makes_something_else_of(langenode, alone):
     def work():
         try:
@@ -430,6 +443,7 @@ def test_a_signal_while_the_lock_is_taken_waits(tmp_path, langenode, alone, monk
 STUCK = """
 import hashlib, sys
 from pathlib import Path
+from typing import Any, cast
 from langenode.cli import command, work
 from langenode.storage import interrupts
 from langenode.storage.folder import RunFolder

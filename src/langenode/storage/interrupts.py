@@ -9,9 +9,11 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 # A compiled program or a compilation cannot be interrupted; after so many seconds the process ends without it.
@@ -100,7 +102,8 @@ def caught(on_sudden_end: Callable[[int], None], *, for_good: bool = False) -> I
     # A signal that the parent told us to ignore (nohup, a shell's background job) stays ignored.
     before = {number: signal.getsignal(number) for number in SIGNALS}
     handled = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    watcher = _Watcher(on_sudden_end)
+    watcher, hook = _Watcher(on_sudden_end), sys.unraisablehook
+    sys.unraisablehook = _silent_about_signals(hook)
     try:
         for number in handled:
             signal.signal(number, _handle)
@@ -108,7 +111,13 @@ def caught(on_sudden_end: Callable[[int], None], *, for_good: bool = False) -> I
     finally:
         for number in handled:
             signal.signal(number, signal.SIG_IGN if for_good else before[number])
+        sys.unraisablehook = hook
         watcher.stop()
+
+
+def _silent_about_signals(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """What Python says of exceptions that it ignores, but for those of signals: they are raised again by `check`."""
+    return lambda ignored: None if issubclass(ignored.exc_type, Interrupted) else hook(ignored)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
