@@ -200,7 +200,7 @@ def _varied(role: str, variation: Variation, seed: Any, quick: bool) -> list[Tas
 
 
 def seconds_of(tasks: Mapping[str, Task], *, quick: bool, jobs: int) -> float:
-    """Estimate the time of these runs, so many side by side, from measured processor times of their kind."""
+    """Estimate the time of these runs, `jobs` at a time, from times of their kind; those of full size are guesses."""
     table = QUICK_SECONDS if quick else FULL_SECONDS
     total = sum(table[task.demonstration, task.role] for task in tasks.values())
     return total / max(1, min(jobs, len(tasks)))

@@ -28,5 +28,6 @@ def unit_errors(
         outputs, noise = respond(stack, arranged, found.xi, found.member)
     asked = held_out.mask & ~given
     rows = asked.any(axis=(1, 2))
-    error = np.where(asked, held_out.outputs - outputs.mean(0), np.nan)
+    # NaN stands for no reading: a unit that diverges has an error.
+    error = np.where(asked, np.nan_to_num(held_out.outputs - outputs.mean(0), nan=np.inf), np.nan)
     return Errors(error[rows], outputs.var(0)[rows], (noise**2).mean(0)[rows])
