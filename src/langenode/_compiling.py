@@ -16,7 +16,12 @@ from jax.core import Tracer
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 LIGHT = {"xla_backend_optimization_level": 1}
-LIGHT_WITHOUT_FUSION = {**LIGHT, "xla_cpu_use_fusion_emitters": False}
+# With the concurrent scheduler a program of many small matrices waited for itself for ever, on two cores.
+LIGHT_WITHOUT_FUSION = {
+    **LIGHT,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_enable_concurrency_optimized_scheduler": False,
+}
 
 
 def light_jit(function: Function) -> Function:

@@ -15,7 +15,7 @@ from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.folds import assign_folds, by_fold, num_folds, padded
 from langenode.data.jumps import with_jump_rows
-from langenode.data.levels import Level, find_levels, knees, spread_against_level
+from langenode.data.levels import Level, find_levels, knees, may_be_logarithmic, spread_against_level
 from langenode.data.modes import FALSE_ALARMS, Modes, find_modes
 from langenode.data.noise import NoiseEstimate, estimate_noise
 from langenode.data.outliers import Outlier, find_outliers, robust_spread
@@ -70,6 +70,7 @@ __all__ = [
     "has_replicates",
     "knees",
     "load_data",
+    "may_be_logarithmic",
     "num_folds",
     "num_windows",
     "padded",

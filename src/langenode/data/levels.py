@@ -85,6 +85,12 @@ def knees(data: Dataset, kinds: tuple[LevelKind, ...]) -> np.ndarray:
     return np.array([_knee(data, k) if kind == "log" else 0.0 for k, kind in enumerate(kinds)])
 
 
+def may_be_logarithmic(data: Dataset, column: int) -> bool:
+    """Whether an output has enough readings, none of them negative, and no name of a quantity with a sign."""
+    seen = _readings(data, column)
+    return seen.size >= _FEWEST and seen.min() >= 0 and seen.max() > 0 and not is_signed_name(data.output_names[column])
+
+
 def _level(data: Dataset, column: int) -> Level:
     name, seen = data.output_names[column], _readings(data, column)
     if seen.size < _FEWEST or seen.min() < 0 or seen.max() <= 0:

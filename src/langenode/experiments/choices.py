@@ -53,9 +53,14 @@ def in_windows(data: Dataset, num: Any) -> Dataset:
     return cut_into_windows(data, num) if isinstance(num, int) and num > 0 else data
 
 
+def is_scale_open(asked: Mapping[str, Any]) -> bool:
+    """Whether the scales of outputs are to be chosen."""
+    return "output_scale" not in asked and asked.get("scaling", "standardise") == "standardise"
+
+
 def scales(data: Dataset, asked: Mapping[str, Any]) -> tuple[dict[str, Any], list[Choice]]:
     """Return the scale of each output as a layer, and a choice for every one that is not linear."""
-    if "output_scale" in asked or asked.get("scaling", "standardise") != "standardise":
+    if not is_scale_open(asked):
         return {}, []
     levels = find_levels(data)
     if all(level.kind == "linear" for level in levels):

@@ -35,7 +35,7 @@ from langenode.experiments.base import Drawing, Experiment, Results, Splits, cha
 from langenode.experiments.choices import Choice, Plan
 from langenode.experiments.unit_choices import MOST_LATENT
 from langenode.experiments.unit_figures import held_out_bands, unit_figures
-from langenode.models import LatentCurve, LatentODE, NeuralODE, generic_model, make_solver
+from langenode.models import LatentCurve, LatentODE, NeuralODE, SmoothCurve, generic_model, make_solver
 
 NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
@@ -99,8 +99,10 @@ class OwnModel(ModelConfig):
     """filled in from the data"""
     num_latent: Annotated[int, Field(ge=0, le=MOST_LATENT)] | Literal["auto"] = "auto"
     """latent inputs in which units differ (target hierarchical); auto tries 0 to 4 on held-out units"""
-    units: Literal["curve", "rates"] = "rates"
-    """a unit's model (target hierarchical): a curve over time, or rates for inputs that vary; chosen from the data"""
+    units: Literal["auto", "smooth", "curve", "rates"] = "rates"
+    """a unit's model (target hierarchical): smooth (a smooth curve over time), curve (a network of time and latent
+    inputs), rates (a neural ODE, for inputs that vary), or auto (smooth or curve, by held-out units); chosen from the
+    data"""
     clock: float = Field(default=0.0, ge=0, le=1e6)
     """a curve is a function of log(1 + clock t), or of the time t itself at 0; chosen from the times of the readings"""
     num_known: int = Field(default=1, ge=0)
@@ -145,9 +147,16 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     without_replicates = "hierarchical" if units.is_wanted else "posterior"
     target = asked.get("target") or ("population" if is_population else without_replicates)
     layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
-    layer["model"] |= unit_choices.model_layer(data) if target == "hierarchical" else {}
+    layer["model"] |= unit_choices.model_layer(data, asked) if target == "hierarchical" else {}
     layer["data"] |= {} if windows is None else {"windows": windows}
     layer["data"] |= {"folds": None} if "split" in asked.get("data", {}) else {}
+    if layer["model"].get("units") == "auto" and choices.is_scale_open(asked):
+        by_evidence, replaced = unit_choices.scale_layer(data, {**layer, **scale_layer})
+        settled = {choice.what for choice in replaced}
+        scale_layer, scale_choices = (
+            {**scale_layer, **by_evidence},
+            [choice for choice in scale_choices if choice.what not in settled] + replaced,
+        )
     noisy_start, start_choice = choices.start(data)
     loss_layer, loss_choice = choices.population_loss(data, asked, target)
     layer |= {"noise": {"in_start": noisy_start}, **scale_layer, **loss_layer}
@@ -320,7 +329,7 @@ def division_choice(config: OwnConfig, data: Dataset) -> list[Choice]:
     return [Choice("held out", f"every trajectory once, in {len(size)} folds of {sizes}", why)]
 
 
-def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE | LatentODE | LatentCurve:
+def build_model(config: OwnConfig, key: PRNGKeyArray) -> NeuralODE | LatentODE | LatentCurve | SmoothCurve:
     """Build the generic model of the configured kind (`auto` must have been resolved)."""
     options = config.model
     if config.target == "hierarchical":

@@ -1,12 +1,20 @@
 """What is chosen where units may differ: whether their differences are learned, and the generic model for them."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from langenode.data import Dataset
-from langenode.models import LatentCurve, LatentODE, latent_curve, latent_ode, make_solver
+from langenode.config import ConfigError
+from langenode.data import Dataset, Scaling, knees, may_be_logarithmic
+from langenode.experiments.choices import Choice
+from langenode.inference.hierarchical.linear import most_probable
+from langenode.inference.hierarchical.units import by_unit
+from langenode.models import LatentCurve, LatentODE, SmoothCurve, latent_curve, latent_ode, make_solver, smooth_curve
+from langenode.posteriors import cast
 
 # Latent inputs at most. The fewest units whose differences can be learned; with more readings per trajectory than the
 # last, a process is followed from its start instead, since it shows its state.
@@ -19,6 +27,9 @@ COMMON_START = 0.1
 # that compiled programs can be used again.
 CLOCKS = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
+
+# Nats by which one scale of an output must be more probable than the one that its spread suggests.
+LEAST_EVIDENCE = 3.0
 
 # Sections and words of a configuration by which one of the other targets is meant.
 OF_OTHER_TARGETS = {"method", "stochastic", "rest", "prior", "training", "tempered", "population"}
@@ -59,11 +70,56 @@ def is_undriven(data: Dataset) -> bool:
     return bool(is_common and np.all(data.inputs == data.inputs[:, :1]))
 
 
-def model_layer(data: Dataset) -> dict[str, Any]:
+def model_layer(data: Dataset, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the generic model for units as a layer of the section `model`."""
     if not is_undriven(data):
         return {"units": "rates"}
-    return {"units": "curve", "clock": clock_of(data), "largest_step": None}
+    kind = "curve" if needs_network(asked) else "auto"
+    return {"units": kind, "clock": clock_of(data), "largest_step": None}
+
+
+def needs_network(asked: Mapping[str, Any]) -> bool:
+    """Whether something was asked for that a smooth curve, which is linear and has normal noise, cannot have."""
+    of_units = asked.get("hierarchical", {})
+    has_other_noise = bool(of_units.get("occasions")) or of_units.get("quantification_limit") is not None
+    has_latents = bool({"num_latent", "layers", "activation"} & set(asked.get("model", {})))
+    has_other_map = not str(asked.get("method", "gaussian")).startswith("gaussian")
+    return has_other_noise or has_latents or has_other_map or asked.get("stochastic", "unit") != "unit"
+
+
+def scale_layer(data: Dataset, layer: Mapping[str, Any]) -> tuple[dict[str, Any], list[Choice]]:
+    """Return the scale of outputs that are never negative by the evidence of smooth curves of units, with its reason.
+
+    `layer` is what has been chosen so far. The spread of a few units says little of how it changes with the level; the
+    log density of all readings, whose scales are made comparable by the slope of the logarithm, says more.
+    """
+    kinds = list(layer.get("output_scale") or ("linear",) * data.num_outputs)
+    made = []
+    for column in np.flatnonzero([may_be_logarithmic(data, k) for k in range(data.num_outputs)]):
+        linear, log = (_log_evidence(data, column, layer, kind) for kind in ("linear", "log"))
+        chosen = "log" if log > linear else ("positive" if kinds[column] == "log" else kinds[column])
+        if abs(log - linear) < LEAST_EVIDENCE or chosen == kinds[column]:
+            continue
+        kinds[column] = chosen
+        words = (
+            f"the log evidence of smooth curves of units is {log:.1f} on the logarithmic, {linear:.1f} on the linear"
+        )
+        what = "logarithmic above a knee" if chosen == "log" else "linear"
+        made.append(Choice(f"scale of {data.output_names[column]}", f"{what}, never negative", f"{words} scale"))
+    return ({"output_scale": tuple(kinds)} if made else {}), made
+
+
+def _log_evidence(data: Dataset, column: int, layer: Mapping[str, Any], kind: str) -> float:
+    """The log density of the readings of one output under smooth curves on a scale, in the data's own units."""
+    kinds: Any = tuple(kind if k == column else "linear" for k in range(data.num_outputs))
+    data = dataclasses.replace(data, initial=None)  # scales of given starts are not those of outputs
+    scaling = Scaling.standardise(data, initial_like_outputs=False, knees=knees(data, kinds))
+    scaled = data.scaled(scaling)
+    with jax.enable_x64(True):
+        model = smooth_curve(num_inputs=data.num_inputs, num_outputs=data.num_outputs, clock=layer["model"]["clock"])
+        found = most_probable(cast(model, jnp.float64), by_unit(scaled), int(column), seed=0)
+    slopes = np.log(scaling.slope_at(data.outputs))[..., column]
+    return found.log_evidence + float(slopes[data.mask[..., column]].sum())
 
 
 def clock_of(data: Dataset) -> float:
@@ -77,9 +133,12 @@ def clock_of(data: Dataset) -> float:
     return CLOCKS[int(np.argmin(np.abs(np.array(places) - 0.5)))]
 
 
-def build(config: Any, key: Any) -> LatentODE | LatentCurve:
+def build(config: Any, key: Any) -> LatentODE | LatentCurve | SmoothCurve:
     """Build the model of units that differ; latents beyond `num_latent` have no effect, so that all have one shape."""
     options = config.model
+    if options.units in ("smooth", "auto"):
+        _refuse_network(config)
+        return smooth_curve(num_inputs=options.num_inputs, num_outputs=options.num_outputs, clock=options.clock)
     common = {
         "num_inputs": options.num_inputs,
         "num_outputs": options.num_outputs,
@@ -98,8 +157,31 @@ def build(config: Any, key: Any) -> LatentODE | LatentCurve:
     )
 
 
+def with_units(config: Any, kind: str) -> Any:
+    """The configuration with another model of a unit."""
+    return config.model_copy(update={"model": config.model.model_copy(update={"units": kind})})
+
+
+def _refuse_network(config: Any) -> None:
+    asked = {name: getattr(config, name) for name in ("method", "stochastic")}
+    if needs_network({**asked, "hierarchical": config.hierarchical.model_dump()}):
+        raise ConfigError(
+            "model.units=smooth needs a Gaussian method, stochastic=unit, and neither hierarchical.occasions nor "
+            "hierarchical.quantification_limit, since it is fitted in closed form; use model.units=curve"
+        )
+
+
 def candidates(config: Any) -> dict[str, Any]:
-    """Return one set of weights for all units, then 1 to 4 latent inputs in which they differ."""
+    """Return smooth curves, then networks with 1 to 4 latent inputs in which units differ.
+
+    Of smooth curves the sizes of what differs are found with those of what does not; of rates and of a network that was
+    asked for, one set of weights for all units is a candidate.
+    """
+    if config.model.units == "smooth":
+        return {"units with smooth curves": config}
+    if config.model.units == "auto":
+        smooth, network = (with_units(config, kind) for kind in ("smooth", "curve"))
+        return {"units with smooth curves": smooth, **dict(list(candidates(network).items())[1:])}
     if config.stochastic != "unit" or config.model.num_latent != "auto":
         return {"as configured": config}
     names = ["one set of weights for all", "units with 1 latent input"]

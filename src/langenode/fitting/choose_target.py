@@ -18,6 +18,7 @@ from langenode._types import Float
 from langenode.data import Dataset
 from langenode.experiments import own
 from langenode.experiments.base import Experiment
+from langenode.experiments.unit_choices import with_units
 from langenode.fitting import build, cross, plan, points
 from langenode.fitting.choose import asked_for
 from langenode.fitting.cross import DIVERGED, FoldData
@@ -31,9 +32,10 @@ from langenode.inference.point_fit import fitted_outputs
 
 # Numbers of latent inputs with which units are tried; the fit itself tries more.
 LATENTS = (1, 2)
-# Nats per reading by which one model for all must be better. Units have a spread of their own at every time, which mean
-# errors do not see: on tables where both predict about as well, the bands of units were the better ones.
-MARGIN = 0.3
+# Nats per reading by which one model for all must be better, beyond so many standard errors of the difference. Units
+# have a spread of their own at every time, which mean errors do not see: on tables where both predict about as well,
+# the bands of units were the better ones.
+MARGIN, NUM_ERRORS = 0.3, 2.0
 # Draws behind a mean prediction.
 NUM_DRAWS = 128
 # Entropy of a normal number of standard deviation one.
@@ -50,11 +52,17 @@ class Compared(NamedTuple):
 
     posterior: float
     hierarchical: float
+    standard_error: float  # of the difference, by division; zero for a single one
+
+    @property
+    def needed(self) -> float:
+        """By how much one model for all must be better."""
+        return MARGIN + NUM_ERRORS * self.standard_error
 
     @property
     def target(self) -> str:
         """One model for all where it is clearly better."""
-        return "posterior" if self.posterior > self.hierarchical + MARGIN else "hierarchical"
+        return "posterior" if self.posterior > self.hierarchical + self.needed else "hierarchical"
 
     @property
     def why(self) -> str:
@@ -62,7 +70,7 @@ class Compared(NamedTuple):
         return (
             f"{ONE_PREDICTS if self.target == 'posterior' else UNITS_PREDICT}: log density of a reading "
             f"{self.hierarchical:.2f} with units that differ, {self.posterior:.2f} with one model for all, which must "
-            f"be better by {MARGIN:g}"
+            f"be better by {self.needed:.2g}"
         )
 
 
@@ -71,12 +79,15 @@ def compare_targets(
 ) -> Compared:
     """Compare the plainest model of configuration `one` with few latent inputs of `units`, at maximum likelihood."""
     with reporter.task("one model for all, or units that differ"):
-        plain = _log_density([one_error(experiment, one, part) for part in parts(one)])
-        by_latents = [
-            _log_density([units_error(experiment, _with_latents(units, number), part) for part in parts(units)])
-            for number in LATENTS
+        plain = _log_densities([one_error(experiment, one, part) for part in parts(one)])
+        of_units = [
+            _log_densities([units_error(experiment, tried, part) for part in parts(units)]) for tried in _tried(units)
         ]
-    return Compared(plain, max(by_latents))
+    best = max(of_units, key=np.mean)
+    difference = plain - best
+    with np.errstate(invalid="ignore"):
+        error = difference.std(ddof=1) / math.sqrt(len(difference)) if len(difference) > 1 else 0.0
+    return Compared(float(plain.mean()), float(best.mean()), float(np.nan_to_num(error)))
 
 
 def one_error(experiment: Experiment, config: Any, part: FoldData) -> Float[np.ndarray, " out"]:
@@ -163,8 +174,12 @@ def single_division(train: Dataset, held_out: Dataset) -> Divisions:
     return divided
 
 
-def _with_latents(config: Any, number: int) -> Any:
-    return config.model_copy(update={"model": config.model.model_copy(update={"num_latent": number})})
+def _tried(config: Any) -> list[Any]:
+    """The configurations of units that are tried: few latent inputs, or smooth curves, which need no such number."""
+    if config.model.units in ("auto", "smooth"):
+        return [with_units(config, "smooth")]
+    latents = [config.model.model_copy(update={"num_latent": number}) for number in LATENTS]
+    return [config.model_copy(update={"model": model}) for model in latents]
 
 
 def _rms(error: np.ndarray) -> Float[np.ndarray, " out"]:
@@ -173,7 +188,9 @@ def _rms(error: np.ndarray) -> Float[np.ndarray, " out"]:
         return np.sqrt(np.nansum(error**2, axis=(0, 1)) / (~np.isnan(error)).sum((0, 1)))
 
 
-def _log_density(errors: Sequence[np.ndarray]) -> float:
-    """The mean over outputs and divisions; a geometric mean of errors, so that no single unit decides."""
+def _log_densities(errors: Sequence[np.ndarray]) -> Float[np.ndarray, " division"]:
+    """The mean over outputs, by division; means of these are of geometric means of errors: no single unit decides."""
     found = np.log(np.clip(np.stack(errors), 1e-12, DIVERGED))
-    return -math.inf if np.isnan(found).all() else float(-np.nanmean(found)) - NORMAL_ENTROPY
+    is_known = ~np.isnan(found)
+    means = np.where(is_known, found, 0.0).sum(1) / np.maximum(is_known.sum(1), 1)
+    return np.where(is_known.any(1), -means - NORMAL_ENTROPY, -math.inf)

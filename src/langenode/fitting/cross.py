@@ -195,8 +195,7 @@ def find_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoin
 
 def _unit_points(experiment: Experiment, config: Any, fold: FoldData) -> FoldPoints:
     """The same for units that differ: candidates are judged by the log score of held-out units."""
-    start = starting_point(experiment, config, build.untrained(experiment, config), fold.train)
-    found = judge_candidates(experiment.candidates(config), start, fold.train, fold.held_out, fold.scaling)
+    found = judge_candidates(experiment, config, fold.train, fold.held_out, fold.scaling)
     return FoldPoints(found.models, found.errors, int(fold.held_out.mask.sum()))
 
 

@@ -67,15 +67,15 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared, *, repo
 def _choose_units(experiment: Experiment, config: Config, data: Prepared, reporter: Reporter) -> PointChoice:
     """The plainest of a hierarchical fit's candidates whose log score on held-out units is good."""
     candidates = experiment.candidates(config)
-    start = candidates_of_units.starting_point(experiment, config, untrained(experiment, config), data.train)
     if len(candidates) == 1:
         (name,) = candidates
+        start = candidates_of_units.starting_point(experiment, config, untrained(experiment, config), data.train)
         return PointChoice(name, candidates[name], start, [], start)
     with reporter.task("effects of units"):
-        found = judge_candidates(candidates, start, data.train, data.validation, data.scaling)
+        found = judge_candidates(experiment, config, data.train, data.validation, data.scaling)
     tried = [{"name": name, "error": error} for name, error in found.errors.items()]
     name = plainest(tried, math.exp(-candidates_of_units.WORTHWHILE_GAIN))
-    return PointChoice(name, candidates[name], found.models[name], tried, start)
+    return PointChoice(name, candidates[name], found.models[name], tried, found.starts[name])
 
 
 def plainest(tried: Sequence[Mapping[str, Any]], worthwhile: float) -> str:

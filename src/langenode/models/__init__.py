@@ -18,6 +18,7 @@ from langenode.models.networks import MLP, ConvexMLP, num_parameters
 from langenode.models.ode import Adaptive, Heun, NeuralODE, OnConcatenation, RungeKutta, make_solver, neural_ode
 from langenode.models.sde import NeuralSDE, PositiveOnConcatenation, has_own_noise
 from langenode.models.sensitivities import Forwards
+from langenode.models.smooth_curve import SmoothCurve, smooth_curve
 from langenode.models.tensor_law import TensorLaw, tensor_law
 from langenode.models.unit_models import LatentODE, UnitModel, latent_ode
 
@@ -43,6 +44,7 @@ __all__ = [
     "PositiveOnConcatenation",
     "PotentialStress",
     "RungeKutta",
+    "SmoothCurve",
     "TensorLaw",
     "UnitModel",
     "generic_model",
@@ -54,5 +56,6 @@ __all__ = [
     "make_solver",
     "neural_ode",
     "num_parameters",
+    "smooth_curve",
     "tensor_law",
 ]

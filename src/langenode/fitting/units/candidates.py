@@ -11,22 +11,27 @@ import numpy as np
 from langenode.config import Config
 from langenode.data import Dataset, Scaling
 from langenode.experiments.base import Experiment
+from langenode.fitting import build
 from langenode.fitting.units import solving
 from langenode.inference.point_fit import fit_mle
-from langenode.models import LatentCurve, LatentODE, UnitModel
+from langenode.models import LatentCurve, LatentODE, SmoothCurve, UnitModel
 from langenode.posteriors import cast
 
-# A candidate with more effects must raise the log density of a held-out reading by this much to be kept.
-WORTHWHILE_GAIN = 0.01
+# A less plain candidate must raise the log density of a held-out reading by this much to be kept.
+WORTHWHILE_GAIN = 0.05
 # The largest number that a file stores for a candidate that is no use at all.
 MOST_ERROR = 1e9
 
 
 class Judged(NamedTuple):
-    """Candidates by name with their models, and `exp(-log score)`: the less the better; a ratio is a gain in nats."""
+    """Candidates by name with their models, and `exp(-log score)`: the less the better; a ratio is a gain in nats.
+
+    `starts` are the models where their searches began.
+    """
 
     models: dict[str, Any]
     errors: dict[str, float]
+    starts: dict[str, Any]
 
 
 def log_score_of(error: float) -> float:
@@ -46,7 +51,7 @@ def starting_point(experiment: Experiment, config: Config, untrained: Any, train
     curve is fitted as well from where it is.
     """
     del experiment
-    if isinstance(untrained, LatentCurve):
+    if isinstance(untrained, LatentCurve | SmoothCurve):
         return untrained
     if isinstance(untrained, UnitModel):
         return fit_mle(untrained, train, num_adam=0, num_lbfgs=0).model
@@ -68,16 +73,25 @@ def starting_point(experiment: Experiment, config: Config, untrained: Any, train
 
 
 def judge_candidates(
-    candidates: Mapping[str, Any], start: Any, train: Dataset, held_out: Dataset | None, scaling: Scaling
+    experiment: Experiment, config: Config, train: Dataset, held_out: Dataset | None, scaling: Scaling
 ) -> Judged:
     """Fit candidates in turn, the plainest first, until one after the first two brings nothing; the data are scaled."""
     models: dict[str, Any] = {}
     errors: dict[str, float] = {}
+    begun: dict[str, Any] = {}
+    starts: dict[
+        str, Any
+    ] = {}  # by kind: one serves all of candidates that differ in their number of latent inputs alone
+    candidates = experiment.candidates(config)
     num_fitted = len(np.unique(train.unit[train.mask.any(axis=(1, 2))]))
     for name, config in candidates.items():
-        family = solving.fit_candidate(config, start, train, scaling)
+        kind = getattr(config.model, "units", "")
+        if kind not in starts:
+            starts[kind] = starting_point(experiment, config, build.untrained(experiment, config), train)
+        family = solving.fit_candidate(config, starts[kind], train, scaling)
         middle = family.effects.from_noise(jnp.zeros(family.effects.num_noise))
         model = family.partition.combine(family.model, middle)
+        begun[name] = starts[kind]
         models[name] = cast(model, jnp.dtype(config.precision))
         judged = train if held_out is None else held_out
         score = solving.log_score(config, family, judged, scaling, num_fitted)
@@ -86,4 +100,4 @@ def judge_candidates(
         is_useful = errors[name] < math.exp(-WORTHWHILE_GAIN) * best
         if len(errors) > 2 and not is_useful:
             break
-    return Judged(models, errors)
+    return Judged(models, errors, begun)

@@ -12,7 +12,7 @@ from langenode.inference.hierarchical.conditional import condition, stacked
 from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.uncertainty import Information
 from langenode.inference.hierarchical.units import Units
-from langenode.models import UnitModel
+from langenode.models import SmoothCurve, UnitModel
 from langenode.models.effects import Effect
 from langenode.posteriors import Gaussian, Standard
 
@@ -84,6 +84,11 @@ def standard_effects(family: Family, xi: Float[np.ndarray, "*draw noise"]) -> St
     """
     gaussian, model = family.effects, family.model
     own = xi[..., : gaussian.num_noise]
+    if isinstance(model, SmoothCurve):  # of what a unit adds to the common curve, what has a meaning by itself
+        first = own.reshape(*own.shape[:-1], model.num_outputs, -1)[..., :2]
+        kinds = [f"{kind} {k + 1}" for k in range(model.num_outputs) for kind in ("level", "slope")]
+        names = tuple(kinds) if model.num_outputs > 1 else ("level", "slope")
+        return StandardEffects(names, first.reshape(*own.shape[:-1], -1))
     if isinstance(gaussian, Standard):
         used = np.flatnonzero(np.asarray(gaussian.scale) > 0)
         return StandardEffects(tuple(f"latent {place + 1}" for place in used), own[..., used])

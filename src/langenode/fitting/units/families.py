@@ -20,7 +20,7 @@ from langenode.inference.hierarchical.family import Family
 from langenode.inference.hierarchical.units import Units, by_unit
 from langenode.inference.noise import Levels
 from langenode.inference.partition import Partition, Where, network_positions, noise_positions
-from langenode.models import MLP, LatentCurve, LatentODE, UnitModel
+from langenode.models import MLP, LatentCurve, LatentODE, SmoothCurve, UnitModel
 from langenode.posteriors import AbstractVariational, Bottleneck, Langevin, NewUnits, Reference, Standard, cast
 from langenode.posteriors.base import log_normal
 from langenode.posteriors.bottleneck import START_SCALE
@@ -217,9 +217,8 @@ def make_effects(
     """
     weights = partition.flatten(model)
     if config.stochastic == "unit" and config.method.startswith("gaussian"):
-        return Standard(
-            scale=jnp.asarray(np.arange(len(weights)) < getattr(config.model, "num_latent", len(weights)), float)
-        )
+        used = len(weights) if isinstance(model, SmoothCurve) else getattr(config.model, "num_latent", len(weights))
+        return Standard(scale=jnp.asarray(np.arange(len(weights)) < used, float))
     reference = first_reference(config, model, partition) if about is None else about
     key = jax.random.fold_in(jax.random.key(config.seed), 2)
     made = methods.find_trained(config.method).make(Ingredients(reference, reference.mean, key), config.options)

@@ -20,7 +20,7 @@ from langenode.fitting.units.integration import integration_error
 from langenode.fitting.units.scoring import first_readings
 from langenode.fitting.units.starting import about_normal, has_modes
 from langenode.inference.hierarchical import estimate as estimating
-from langenode.inference.hierarchical import uncertainty
+from langenode.inference.hierarchical import linear, uncertainty
 from langenode.inference.hierarchical.conditional import member_of, stacked
 from langenode.inference.hierarchical.estimate import Estimate, LogPrior, Settings
 from langenode.inference.hierarchical.family import Family
@@ -31,11 +31,11 @@ from langenode.inference.partition import Partition, Where, noise_positions
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.problem import Problem
 from langenode.inference.targets import Hierarchical
-from langenode.models import LatentCurve, LatentODE, UnitModel
+from langenode.models import LatentCurve, LatentODE, SmoothCurve, UnitModel
 from langenode.posteriors import Gaussian, Standard, cast
 
 # Models for data without known equations.
-GENERIC = (LatentODE, LatentCurve)
+GENERIC = (LatentODE, LatentCurve, SmoothCurve)
 NETWORK_TOLERANCE, MAP_TOLERANCE = 1e-3, 1e-5
 # Points behind reported log-likelihoods, and behind scores of held-out units.
 REPORTED_POINTS, SCORE_POINTS = 1024, 256
@@ -94,6 +94,8 @@ def fit_candidate(config: Config, model: Any, train: Dataset, scaling: Scaling, 
     with in_64_bits():
         family = families.make_family(config, with_first_noise(cast(model, jnp.float64)), scaling, where)
         units = families.as_units(config, train, scaling)
+        if isinstance(family.model, SmoothCurve):
+            return linear.fit_smooth(family, units, seed=config.seed).family
         prior = families.make_prior(config, family, train)
         modes = estimating.start_modes(family, units)
         points = make_points(config.hierarchical.num_points, modes.shape[1], units.num, seed=config.seed)
@@ -140,6 +142,9 @@ def solve_units(
         units = families.as_units(config, train, scaling)
         if family is None:
             family = families.make_family(config, start, scaling, where)
+        if isinstance(family.model, SmoothCurve):
+            solved = _solve_smooth(config, family, units, train, scaling, is_companion=is_companion)
+            return solved._replace(seconds=time.perf_counter() - begin)
         prior = families.make_prior(config, family, train)
         settings = settings_of(config, family)
         if is_companion and is_all_in_model(family) and settings.num_importance == 0:
@@ -154,6 +159,21 @@ def solve_units(
         diagnostics = {} if is_companion else diagnose(config, found, units, prior, information, train, scaling)
         problem = as_problem(config, families_stack)
     return SolvedUnits(problem, diagnostics, time.perf_counter() - begin)
+
+
+def _solve_smooth(
+    config: Config, family: Family, units: Units, train: Dataset, scaling: Scaling, *, is_companion: bool
+) -> SolvedUnits:
+    """The same for smooth curves, of which all but their sizes is known in closed form."""
+    found = linear.fit_smooth(family, units, seed=config.seed)
+    rng = np.random.default_rng([config.seed, 3])
+    drawn = linear.draw_smooth(found, units, config.hierarchical.num_draws, rng=rng)
+    diagnostics = {}
+    if not is_companion:
+        modes = estimating.start_modes(found.family, units)
+        estimate = Estimate(found.family, modes, np.nan, np.nan, 0, found.has_converged, 0.0)
+        diagnostics = diagnose(config, estimate, units, LogPrior(), None, train, scaling)
+    return SolvedUnits(as_problem(config, stacked([found.family, *drawn])), diagnostics, 0.0)
 
 
 def draw_families(

@@ -22,6 +22,8 @@ from langenode.inference.hierarchical.units import Units
 from langenode.posteriors.base import log_normal, without_gradients
 
 WIDENING = 1.2
+# Where a model is linear in the effects, and its noise does not depend on the level, the law about the mode is exact.
+NO_WIDENING = 1.0
 # One point in this many is of the distribution of the effects.
 DEFENSIVE_EVERY = 8
 # Sobol points are kept this far from 0 and 1, where normal quantiles are infinite.
@@ -87,11 +89,12 @@ def weighted_points(
     num, dim = white.shape
     num_law = max(1, num // DEFENSIVE_EVERY)
     root = jnp.linalg.cholesky(information)  # C = root^-T root^-1
-    about = mode + WIDENING * jax.scipy.linalg.solve_triangular(root.T, white[num_law:].T, lower=False).T
+    widening = NO_WIDENING if getattr(family.model, "is_linear_in_unit", False) else WIDENING
+    about = mode + widening * jax.scipy.linalg.solve_triangular(root.T, white[num_law:].T, lower=False).T
     xi = jnp.concatenate([white[:num_law], about])
-    standard = (xi - mode) @ root / WIDENING
+    standard = (xi - mode) @ root / widening
     log_about = jnp.sum(log_normal(standard, 0.0, 1.0), axis=1)
-    log_about = log_about + jnp.sum(jnp.log(jnp.diag(root))) - dim * jnp.log(WIDENING)
+    log_about = log_about + jnp.sum(jnp.log(jnp.diag(root))) - dim * jnp.log(widening)
     log_law = jnp.sum(log_normal(xi, 0.0, 1.0), axis=1)
     share = num_law / num
     log_mixture = jnp.logaddexp(jnp.log(share) + log_law, jnp.log1p(-share) + log_about)

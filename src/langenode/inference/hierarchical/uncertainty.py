@@ -148,7 +148,7 @@ def laplace_draws(
     white = rng.standard_normal((TRIES_PER_DRAW * num, root.shape[1]))
     tried = information.flat + white @ root.T
     log_weights = np.array([log_posterior(flat) for flat in tried]) + 0.5 * (white**2).sum(1)
-    return [with_flat(family, tried[place]) for place in _chosen(log_weights, num, rng)]
+    return [with_flat(family, tried[place]) for place in chosen_places(log_weights, num, rng)]
 
 
 def _root(covariance: np.ndarray) -> Float[np.ndarray, "common varied"]:
@@ -159,7 +159,7 @@ def _root(covariance: np.ndarray) -> Float[np.ndarray, "common varied"]:
     return (scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)))[:, values > SMALLEST_SHARE]
 
 
-def _chosen(log_weights: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
+def chosen_places(log_weights: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
     """Places in proportion to weights, none above the mean by more than the root of their number (Ionides 2008)."""
     log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
     weights = np.exp(log_weights - log_weights.max())
