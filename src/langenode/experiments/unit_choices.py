@@ -95,7 +95,7 @@ def scale_layer(data: Dataset, layer: Mapping[str, Any]) -> tuple[dict[str, Any]
     """
     kinds = list(layer.get("output_scale") or ("linear",) * data.num_outputs)
     made = []
-    for column in np.flatnonzero([may_be_logarithmic(data, k) for k in range(data.num_outputs)]):
+    for column in (k for k in range(data.num_outputs) if may_be_logarithmic(data, k)):
         linear, log = (_log_evidence(data, column, layer, kind) for kind in ("linear", "log"))
         chosen = "log" if log > linear else ("positive" if kinds[column] == "log" else kinds[column])
         if abs(log - linear) < LEAST_EVIDENCE or chosen == kinds[column]:
@@ -117,7 +117,7 @@ def _log_evidence(data: Dataset, column: int, layer: Mapping[str, Any], kind: st
     scaled = data.scaled(scaling)
     with jax.enable_x64(True):
         model = smooth_curve(num_inputs=data.num_inputs, num_outputs=data.num_outputs, clock=layer["model"]["clock"])
-        found = most_probable(cast(model, jnp.float64), by_unit(scaled), int(column), seed=0)
+        found = most_probable(cast(model, jnp.float64), by_unit(scaled), column, seed=0)
     slopes = np.log(scaling.slope_at(data.outputs))[..., column]
     return found.log_evidence + float(slopes[data.mask[..., column]].sum())
 
@@ -158,8 +158,11 @@ def build(config: Any, key: Any) -> LatentODE | LatentCurve | SmoothCurve:
 
 
 def with_units(config: Any, kind: str) -> Any:
-    """The configuration with another model of a unit."""
-    return config.model_copy(update={"model": config.model.model_copy(update={"units": kind})})
+    """The configuration with another model of a unit; that of a smooth curve has constant noise."""
+    model = config.model.model_copy(update={"units": kind})
+    is_proportional = config.noise.proportional if kind != "smooth" else False
+    noise = config.noise.model_copy(update={"proportional": is_proportional})
+    return config.model_copy(update={"model": model, "noise": noise})
 
 
 def _refuse_network(config: Any) -> None:
@@ -178,7 +181,7 @@ def candidates(config: Any) -> dict[str, Any]:
     asked for, one set of weights for all units is a candidate.
     """
     if config.model.units == "smooth":
-        return {"units with smooth curves": config}
+        return {"units with smooth curves": with_units(config, "smooth")}
     if config.model.units == "auto":
         smooth, network = (with_units(config, kind) for kind in ("smooth", "curve"))
         return {"units with smooth curves": smooth, **dict(list(candidates(network).items())[1:])}

@@ -49,8 +49,8 @@ class SmoothCurve(eqx.Module):
     The features phi and psi are a constant, a straight line and sines with the spectrum of a Gaussian process of
     squared-exponential covariance (Solin and Särkkä, 2020), each times its size: `weights` b and `unit` are then
     standard normal. It is a network of one hidden layer whose features are fixed but for their sizes; since it is
-    linear, all but the sizes and the noise can be integrated in closed form. Where the start is known exactly, a unit's own
-    curve is conditioned on it (Matheron's rule): with k its covariance,
+    linear, all but the sizes and the noise can be integrated in closed form. Where the start is known exactly, a unit's
+    own curve is conditioned on it (Matheron's rule): with k its covariance,
 
         y(t) = f(t) + r(t) (start - f(0)),    r(t) = k(t, 0) / k(0, 0)
     """
