@@ -43,14 +43,15 @@ def slopes(num: int, *, seed: int) -> ln.Dataset:
 
 
 def test_one_model_for_all_must_be_clearly_better():
-    assert Compared(posterior=0.5, hierarchical=0.1).target == "posterior"
-    assert Compared(posterior=0.35, hierarchical=0.1).target == "hierarchical"
-    assert Compared(posterior=-1.0, hierarchical=-math.inf).target == "posterior"
-    assert Compared(posterior=-math.inf, hierarchical=-math.inf).target == "hierarchical"
+    assert Compared(posterior=0.5, hierarchical=0.1, standard_error=0.0).target == "posterior"
+    assert Compared(posterior=0.35, hierarchical=0.1, standard_error=0.0).target == "hierarchical"
+    assert Compared(posterior=0.5, hierarchical=0.1, standard_error=0.1).target == "hierarchical"
+    assert Compared(posterior=-1.0, hierarchical=-math.inf, standard_error=0.0).target == "posterior"
+    assert Compared(posterior=-math.inf, hierarchical=-math.inf, standard_error=0.0).target == "hierarchical"
 
 
 def test_the_reason_has_both_numbers_and_is_found_again():
-    for compared in (Compared(0.512, 0.123), Compared(0.123, 0.512)):
+    for compared in (Compared(0.512, 0.123, 0.01), Compared(0.123, 0.512, 0.01)):
         assert "0.51" in compared.why and "0.12" in compared.why
         made = [{"what": "method", "why": "x"}, {"what": "target", "why": compared.why}]
         assert recorded_choice(made) == compared.why
@@ -59,9 +60,10 @@ def test_the_reason_has_both_numbers_and_is_found_again():
 
 def test_log_density_is_that_of_normal_errors_of_this_size():
     errors = [np.array([0.1, 0.4]), np.array([0.2, np.nan])]
-    wanted = np.mean([-math.log(size) for size in (0.1, 0.4, 0.2)]) - 0.5 * math.log(2 * math.pi * math.e)
-    assert choose_target._log_density(errors) == pytest.approx(wanted)
-    assert choose_target._log_density([np.array([np.nan])]) == -math.inf
+    entropy = 0.5 * math.log(2 * math.pi * math.e)
+    wanted = [np.mean([-math.log(size) for size in sizes]) - entropy for sizes in ((0.1, 0.4), (0.2,))]
+    np.testing.assert_allclose(choose_target._log_densities(errors), wanted)
+    assert choose_target._log_densities([np.array([np.nan])])[0] == -math.inf
 
 
 def test_errors_count_what_was_read():

@@ -62,7 +62,7 @@ def test_latent_inputs_shift_the_curve():
 def test_few_readings_of_many_units_are_fitted_as_units_that_differ():
     planned = own.plan(units(), {})
     assert planned.layer["target"] == "hierarchical"
-    assert planned.layer["model"]["units"] == "curve"
+    assert planned.layer["model"]["units"] == "auto"
     (why,) = [choice.why for choice in planned.choices if choice.what == "target"]
     assert "8 units with 6 readings each" in why
 
@@ -92,7 +92,7 @@ def test_inputs_that_vary_in_time_need_rates():
 
 def test_covariates_that_are_constant_do_not():
     data = units(inputs=lambda number, times: np.full((len(times), 1), float(number)))
-    assert own.plan(data, {}).layer["model"]["units"] == "curve"
+    assert own.plan(data, {}).layer["model"]["units"] == "auto"
 
 
 @pytest.mark.parametrize(("times", "clock"), [(np.linspace(0, 8, 9), 0.0), (TIMES, 30.0)])

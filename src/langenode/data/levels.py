@@ -88,7 +88,8 @@ def knees(data: Dataset, kinds: tuple[LevelKind, ...]) -> np.ndarray:
 def may_be_logarithmic(data: Dataset, column: int) -> bool:
     """Whether an output has enough readings, none of them negative, and no name of a quantity with a sign."""
     seen = _readings(data, column)
-    return seen.size >= _FEWEST and seen.min() >= 0 and seen.max() > 0 and not is_signed_name(data.output_names[column])
+    is_enough = seen.size >= _FEWEST and bool(seen.min() >= 0 and seen.max() > 0)
+    return is_enough and not is_signed_name(data.output_names[column])
 
 
 def _level(data: Dataset, column: int) -> Level:
