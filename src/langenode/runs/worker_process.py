@@ -17,8 +17,6 @@ from typing import Any, TextIO
 
 from langenode.storage import interrupts
 
-END = None
-
 
 def called(name: str, arguments: Sequence[Any]) -> dict[str, Any]:
     """Call `module:function` and return its result, or what it raised in words and with its traceback.
@@ -44,10 +42,10 @@ def serve(requests: Iterable[str], answers: TextIO, *, end: Callable[[int], Any]
         if busy.is_set():
             interrupts.tidy_up()
             end(1)
-        waiting.put(END)
+        waiting.put(None)
 
     threading.Thread(target=listen, daemon=True, name="langenode-requests").start()
-    while (line := waiting.get()) is not END:
+    while (line := waiting.get()) is not None:
         name, arguments = json.loads(line)
         answer = _as_json(called(name, arguments))
         busy.clear()

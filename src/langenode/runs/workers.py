@@ -226,6 +226,24 @@ def _dask_result(future: Any, found: Any) -> Any:
     return TaskError(f"{type(error).__name__}: {error}")
 
 
+def is_wanted() -> bool:
+    """Whether the task that runs in this thread is still asked for: it may end where its asker has gone."""
+    if "distributed" not in sys.modules:
+        return True
+    try:
+        worker = _distributed().get_worker()
+        known = worker.state.tasks.get(worker.get_current_task())
+    except (ValueError, AttributeError):  # no task of Dask's, or another version of it
+        return True
+    return known is not None and known.state != "cancelled"
+
+
+def check_scheduler(address: str) -> None:
+    """Raise where no scheduler answers, before anything is changed."""
+    with connected(address):
+        pass
+
+
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
     """A client of the scheduler at an address."""
