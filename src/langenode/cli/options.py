@@ -119,6 +119,21 @@ Scheduler = Annotated[
         "(pip install 'langenode[cluster]').",
     ),
 ]
+_SEVERAL = "Several processes"
+Distributed = Annotated[
+    bool,
+    typer.Option(
+        "--distributed",
+        help="One of several processes that make the run together; by the options below, or as a task of SLURM.",
+        rich_help_panel=_SEVERAL,
+    ),
+]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where the first process listens.", rich_help_panel=_SEVERAL),
+]
+NumProcesses = Annotated[int | None, typer.Option(help="How many processes.", rich_help_panel=_SEVERAL)]
+ProcessId = Annotated[int | None, typer.Option(help="Which of them this is; 0 is the first.", rich_help_panel=_SEVERAL)]
 ReproduceArgument = Annotated[
     str,
     typer.Argument(

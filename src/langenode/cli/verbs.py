@@ -13,7 +13,9 @@ from langenode.cli.options import (
     CompareOut,
     Condition,
     ConfigFile,
+    Coordinator,
     DataArgument,
+    Distributed,
     Experiment,
     ExperimentArgument,
     Force,
@@ -24,8 +26,10 @@ from langenode.cli.options import (
     Method,
     Methods,
     Metric,
+    NumProcesses,
     Out,
     Outputs,
+    ProcessId,
     Quick,
     ReproduceArgument,
     ReproduceJobs,
@@ -106,13 +110,18 @@ def run(
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Run a demonstration: simulate, fit, predict, evaluate, report.
 
     A folder that holds an unfinished run of the same configuration is continued where it stopped.
     """
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
-    work.demonstrate(experiment, layers, out, "report", force=force, as_json=json_, verbose=verbose)
+    place = work.place(distributed, coordinator, num_processes, process_id)
+    work.demonstrate(experiment, layers, out, "report", force=force, as_json=json_, verbose=verbose, place=place)
 
 
 @app.command(epilog="**Example**: `langenode simulate ou --out runs/a`, then `langenode fit runs/a`")
@@ -157,6 +166,10 @@ def fit(
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Fit your own data: read, divide, choose a model, fit, predict, evaluate, report.
 
@@ -165,12 +178,15 @@ def fit(
     """
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
+    place = work.place(distributed, coordinator, num_processes, process_id)
     if work.is_run(data):
         work.refuse_options_of_a_run(layers, columns, out)
+        if place is not None:
+            work.refuse(f"several processes go on with a run by the command that began it; got fit {data}; repeat that")
         work.do_stage(data, "fit", force=force, as_json=json_, verbose=verbose)
     else:
         layers = [*layers, {"data": columns}]
-        work.fit_own_data(data, layers, out, force=force, as_json=json_, verbose=verbose)
+        work.fit_own_data(data, layers, out, force=force, as_json=json_, verbose=verbose, place=place)
 
 
 @app.command(
