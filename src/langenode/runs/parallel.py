@@ -205,8 +205,8 @@ class _Link:
         """Write the files that the first process sends, once it has opened the run."""
         message = self.hear()
         if "files" not in message:
-            self._lose(message)
-        for name, size in message.get("files", {}).items():
+            raise FitError(self._lost(message))
+        for name, size in message["files"].items():
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise FitError(f"files of a run must lie in its folder; the first process sent {name!r}; end the job")
@@ -219,15 +219,14 @@ class _Link:
     def _watch(self) -> None:
         message = self.hear()
         if "end" not in message and not self._is_over:
-            self._lose(message)
+            self._on_lost(self._lost(message))
 
-    def _lose(self, message: Mapping[str, Any]) -> None:
+    def _lost(self, message: Mapping[str, Any]) -> str:
         what = f"ended with {message['error']}" if "error" in message else "was lost"
-        self._on_lost(
+        return (
             f"all processes of a run must live as long as they work together; process {self.other} {what}; the same "
             "command resumes from the last checkpoint"
         )
-        raise FitError(f"process {self.other} {what}")
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
