@@ -24,10 +24,16 @@ from langenode.inference.targets import Population, Posterior
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Reference, cast, langevin
 
-# The target, samples and chunks. Three samples cannot be divided, so that trajectories are.
-KINDS = {"population": (Population("quantile"), 8, 1), "odd": (Posterior(), 3, 1), "chunks": (Posterior(), 8, 2)}
-QUICK = ["population float64", "odd float32"]
-CASES = [*QUICK, "population float32", "odd float64", "chunks float32", "chunks float64"]
+# The target, samples and chunks. Three samples cannot be divided by two, nor six by four, so that conditions are.
+KINDS = {
+    "population": (Population("quantile"), 8, 1),
+    "few": (Population("quantile"), 6, 1),
+    "odd": (Posterior(), 3, 1),
+    "even": (Posterior(), 6, 1),
+    "chunks": (Posterior(), 8, 2),
+}
+QUICK = ["population float64", "even float32"]
+CASES = [*QUICK, "population float32", "few float64", "even float64", "odd float64", "chunks float32"]
 
 
 def data() -> Dataset:

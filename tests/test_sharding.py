@@ -28,10 +28,10 @@ def started(*words: object, devices: int = 1) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, sharded.__file__, *map(str, words)], env=environment, text=True)
 
 
-def assert_same(file: Path, cases: list[str]) -> None:
+def assert_same(file: Path, cases: list[str], devices: int = 2) -> None:
     assert len(jax.devices()) == 1
     found = json.loads(file.read_text())
-    assert found.pop("devices") == 2
+    assert found.pop("devices") == devices
     assert list(found) == cases
     for case, numbers in found.items():
         tolerance = TOLERANCE[case.split()[1]]
@@ -43,10 +43,12 @@ def assert_same(file: Path, cases: list[str]) -> None:
             )
 
 
-@pytest.mark.parametrize("which", ["quick", pytest.param("all", marks=[pytest.mark.slow])])
-def test_two_devices_give_the_numbers_of_one(tmp_path, which):
-    assert started(tmp_path / "found.json", which, devices=2).wait(300) == 0
-    assert_same(tmp_path / "found.json", sharded.CASES if which == "all" else sharded.QUICK)
+@pytest.mark.parametrize(
+    ("devices", "which"), [(2, "quick"), *(pytest.param(n, "all", marks=[pytest.mark.slow]) for n in (2, 4))]
+)
+def test_several_devices_give_the_numbers_of_one(tmp_path, devices, which):
+    assert started(tmp_path / "found.json", which, devices=devices).wait(300) == 0
+    assert_same(tmp_path / "found.json", sharded.CASES if which == "all" else sharded.QUICK, devices)
 
 
 @pytest.mark.slow

@@ -93,8 +93,9 @@ def loss_and_gradient(
 ) -> tuple[Terms, Any]:
     """The terms of the loss and its gradient by the trained numbers, `params`: one pass, lines 4 to 7."""
 
+    @options.devices.each
     def samples_of(params: Any, keys: Array) -> Sample:  # lines 4 and 5: paths of the weights, and the model's outputs
-        return generate(eqx.combine(params, static), objective, keys, options.diffusion)
+        return generate(eqx.combine(params, static), objective.divided(options.devices), keys, options.diffusion)
 
     def evaluate(params: Any, samples: Sample) -> tuple[Array, Terms]:  # line 6: minus the bound, or the distance
         if objective.couples_samples:
@@ -104,9 +105,7 @@ def loss_and_gradient(
 
     keys = jax.random.split(key, options.num_samples)
     if options.num_chunks > 1:
-        chunks = options.devices.by_sample(keys.reshape(options.num_chunks, -1), axis=1)
-        return _two_pass(params, samples_of, evaluate, chunks)
-    keys = options.devices.by_sample(keys)
+        return _two_pass(params, samples_of, evaluate, keys.reshape(options.num_chunks, -1))
     together = lambda p: evaluate(p, samples_of(p, keys))  # noqa: E731
     (_, terms), gradient = jax.value_and_grad(together, has_aux=True)(params)  # line 7
     return terms, gradient

@@ -7,12 +7,13 @@ belong to their own process, and the devices of the others are not seen.
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from langenode.inference.errors import FitError
@@ -38,9 +39,34 @@ class Devices(NamedTuple):
 
     mesh: Mesh | None = None
 
-    def by_sample(self, tree: Tree, axis: int = 0) -> Tree:
-        """Within a program: divide this axis of all arrays."""
-        return self._divided(tree, axis, SAMPLE)
+    def each(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Within a program: `function(shared, samples)` on every device for its part of the samples.
+
+        What it gives is divided alike. The gradient of `shared` is summed over devices once, at the end; a compiler
+        that is left to divide a loop by itself does it in every step.
+        """
+        if self.mesh is None or self.mesh.shape[SAMPLE] == 1:
+            return function
+        mesh, divided = self.mesh, PartitionSpec(SAMPLE)
+
+        def call(shared: Any, samples: Any) -> Any:
+            # As one vector, the gradient is one message and not one for every array.
+            vector, whole = ravel_pytree(shared)
+            mapped = jax.shard_map(
+                lambda numbers, part: function(whole(numbers), part),
+                mesh=mesh,
+                in_specs=(PartitionSpec(), divided),
+                out_specs=divided,
+                axis_names={SAMPLE},
+                check_vma=False,
+            )
+            return mapped(vector, samples)
+
+        return call
+
+    def by_sample(self, tree: Tree) -> Tree:
+        """Within a program: divide the first axis of all arrays."""
+        return self._divided(tree, 0, SAMPLE)
 
     def by_condition(self, tree: Tree, axis: int = 0) -> Tree:
         """Within a program: divide this axis of all arrays, where the devices divide it evenly."""
@@ -58,12 +84,14 @@ class Devices(NamedTuple):
         return 1 if self.mesh is None else len({device.process_index for device in self.mesh.devices.flat})
 
     def _divided(self, tree: Tree, axis: int, name: str) -> Tree:
-        mesh = self.mesh
-        if mesh is None:
+        if self.mesh is None or self.mesh.shape[name] == 1:
             return tree
+        num = self.mesh.shape[name]
+        within = jax.sharding.get_abstract_mesh()  # of `each`, where one axis is divided already
+        mesh: Any = self.mesh if within.empty else within
 
         def divide(leaf: Any) -> Any:
-            if leaf.shape[axis] % mesh.shape[name]:
+            if leaf.shape[axis] % num:
                 return leaf
             spec = PartitionSpec(*[None] * axis, name)
             return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, spec))

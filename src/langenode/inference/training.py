@@ -189,7 +189,7 @@ def _update(state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, 
     import optax
 
     key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
-    batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions).divided(settings.devices)
+    batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)
     options = PassOptions(settings.num_samples, settings.num_chunks, _diffusion(settings, state.step), settings.devices)
     terms, gradient = loss_and_gradient(state.params, static, batch, options, key=key_draws)
     steps, optimiser_state = _optimiser(settings).update(gradient, state.optimiser, state.params)
