@@ -57,7 +57,8 @@ def test_the_first_of_slurms_nodes(nodes, first):
 )
 def test_a_place_that_is_none(options, environ, says):
     with pytest.raises(ConfigError, match=says) as found:
-        place_of(*options, environ)
+        coordinator, num, number = options
+        place_of(coordinator, num, number, environ)
     assert str(found.value).count(";") >= 2
 
 
@@ -98,7 +99,7 @@ def test_the_others_get_the_files_and_hear_of_the_end(tmp_path, monkeypatch):
     folder.checkpoint.write_bytes(bytes(range(256)) * 400)
 
     def other() -> None:
-        with parallel.team(place._replace(index=1), lost.append) as team, team.folder(tmp_path) as mine:
+        with parallel.team(place._replace(rank=1), lost.append) as team, team.folder(tmp_path) as mine:
             team.share(mine)
             assert not team.is_first and mine != tmp_path
             got.update({path.name: path.read_bytes() for path in mine.iterdir()})
@@ -121,7 +122,7 @@ def test_the_end_of_one_is_told_to_the_other(tmp_path, monkeypatch, error):
     place, lost = meeting(monkeypatch), []
 
     def other() -> None:
-        with parallel.team(place._replace(index=1), lost.append) as team:
+        with parallel.team(place._replace(rank=1), lost.append) as team:
             if error is not None:
                 raise error
             team.links[0].close()  # as the operating system does for a process that is killed
@@ -149,7 +150,7 @@ def test_processes_that_do_not_fit_are_refused(monkeypatch):
     said: list[str] = []
 
     def other(index: int, num: int) -> None:
-        with pytest.raises(FitError) as found, parallel.team(place._replace(index=index, num=num), said.append):
+        with pytest.raises(FitError) as found, parallel.team(place._replace(rank=index, num=num), said.append):
             pass
         said.append(str(found.value))
 

@@ -5,8 +5,9 @@
 Two processes of JAX's own runtime (gloo) time three things in turn, so that what disturbs the machine disturbs all of
 them: the first alone with N samples, the other at rest; each by itself with N samples, at the same time and without a
 word between them; both together with 2 N samples. `weak_2` is the first time over the last. `machine_2` is the first
-over the second: what two busy cores of this machine, which share its memory, leave of one. The bytes that the devices
-exchange in an update are counted in the compiled program.
+over the second: what two busy cores of this machine, which share its memory, leave of one. `exchange_2` is the second
+over the last: what the exchange of gradients, and waiting for each other, leave of two busy cores. The bytes that the
+devices exchange in an update are counted in the compiled program.
 """
 
 import argparse
@@ -63,6 +64,7 @@ def _efficiencies(seconds: dict[str, list[float]]) -> dict[str, float]:
     return {
         "weak_2": _median_ratio(alone, together),
         "machine_2": _median_ratio(alone, apart),
+        "exchange_2": _median_ratio(apart, together),
         "update_ms_1": 1e3 * statistics.median(alone),
         "update_ms_2": 1e3 * statistics.median(together),
         "update_ms_1_least": 1e3 * min(alone),

@@ -151,7 +151,7 @@ def fit_own_data(
     from langenode.runs.own_file import facts_of, recorded_target
     from langenode.storage.folder import RunFolder
 
-    reporter = Reporter(verbose=verbose, quiet=place is not None and place.index > 0)
+    reporter = Reporter(verbose=verbose, quiet=place is not None and place.rank > 0)
     with reporter.task(f"reading {data}"):
         plan = plan_file(data, choices)
     folder = Path("runs") / data.resolve().stem if out is None else out

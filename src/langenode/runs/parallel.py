@@ -40,7 +40,7 @@ class Place(NamedTuple):
     host: str
     port: int
     num: int
-    index: int
+    rank: int
 
 
 # Who they are
@@ -116,7 +116,7 @@ class Team:
     @property
     def is_first(self) -> bool:
         """Whether this process owns the run folder."""
-        return self.place is None or self.place.index == 0
+        return self.place is None or self.place.rank == 0
 
     @contextlib.contextmanager
     def folder(self, path: Path) -> Iterator[Path]:
@@ -245,7 +245,7 @@ def team(place: Place | None, on_lost: OnLost) -> Iterator[Team]:
         yield found
         return
     try:
-        port = _gather(found, place, on_lost) if place.index == 0 else _join(found, place, on_lost)
+        port = _gather(found, place, on_lost) if place.rank == 0 else _join(found, place, on_lost)
         _initialize(place, port)
         yield found
     except BaseException as error:
@@ -340,7 +340,7 @@ def _join(found: Team, place: Place, on_lost: OnLost) -> int:
     connection.settimeout(None)
     link = _Link(connection, 0, on_lost)
     found.links = [link]
-    link.say(index=place.index, num=place.num, version=_version.__version__)
+    link.say(index=place.rank, num=place.num, version=_version.__version__)
     said = link.hear()
     if not isinstance(said.get("port"), int):
         raise FitError(str(said.get("error", "the first process must take part; it has ended; see what it says")))
@@ -357,10 +357,10 @@ def _initialize(place: Place, port: int) -> None:
         jax.distributed.initialize(
             f"{place.host}:{port}",
             place.num,
-            place.index,
+            place.rank,
             initialization_timeout=int(SECONDS_TO_JOIN),
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            coordinator_bind_address=f"{_bound(place) or '[::]'}:{port}" if place.index == 0 else None,
+            coordinator_bind_address=f"{_bound(place) or '[::]'}:{port}" if place.rank == 0 else None,
         )
         jax.devices()  # waits for those of the others, so all must ask at this time
     except (RuntimeError, ValueError) as error:
