@@ -28,7 +28,7 @@ ROUNDS, QUICK_ROUNDS = 9, 3
 # Samples of a process: as many as training takes by default, and fewer, where the exchange counts for more.
 SAMPLES, FEW = 256, 64
 BLOCK = 3  # updates that are timed at a time
-# The neural ODE of 337 weights (16-16 hidden units) on 20 trajectories of 40 times; a chain of 16 steps.
+# A neural ODE of 321 weights (16-16 hidden units) on 20 trajectories of 40 times; a chain of 16 steps.
 LAYERS, CONTROL, STEPS, TRAJECTORIES, TIMES = (16, 16), (64, 64), 16, 20, 40
 COLLECTIVE = re.compile(r"= (\(?[a-z0-9]+\[.*?) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)\(")
 ARRAY = re.compile(r"([a-z]+\d+)\[([\d,]*)\]")
