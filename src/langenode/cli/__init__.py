@@ -4,6 +4,7 @@ Belongs here: verbs, options, tables on the screen, exit codes. Does not belong 
 user would miss.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -47,6 +48,11 @@ def main(*, is_process: bool = False) -> None:
     streams.prepare()
     with interrupts.caught(_end_at_once, for_good=is_process):
         code = _outcome()
+    if code and is_process and "--distributed" in sys.argv:
+        # JAX would wait at the end of Python for the other processes, which this one has just left.
+        with contextlib.suppress(OSError, ValueError, streams.ClosedError):
+            streams.flush()
+        os._exit(code)
     if code:
         sys.exit(code)
 

@@ -13,7 +13,9 @@ from langenode.cli.options import (
     CompareOut,
     Condition,
     ConfigFile,
+    Coordinator,
     DataArgument,
+    Distributed,
     Experiment,
     ExperimentArgument,
     Force,
@@ -24,8 +26,10 @@ from langenode.cli.options import (
     Method,
     Methods,
     Metric,
+    NumProcesses,
     Out,
     Outputs,
+    ProcessId,
     Quick,
     ReproduceArgument,
     ReproduceJobs,
@@ -33,6 +37,7 @@ from langenode.cli.options import (
     ReproduceSeeds,
     Rest,
     RunArgument,
+    Scheduler,
     Seed,
     Seeds,
     Set,
@@ -105,13 +110,18 @@ def run(
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Run a demonstration: simulate, fit, predict, evaluate, report.
 
     A folder that holds an unfinished run of the same configuration is continued where it stopped.
     """
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
-    work.demonstrate(experiment, layers, out, "report", force=force, as_json=json_, verbose=verbose)
+    place = work.place(distributed, coordinator, num_processes, process_id)
+    work.demonstrate(experiment, layers, out, "report", force=force, as_json=json_, verbose=verbose, place=place)
 
 
 @app.command(epilog="**Example**: `langenode simulate ou --out runs/a`, then `langenode fit runs/a`")
@@ -156,6 +166,10 @@ def fit(
     force: Force = False,
     json_: Json = False,
     verbose: Verbose = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: NumProcesses = None,
+    process_id: ProcessId = None,
 ) -> None:
     """Fit your own data: read, divide, choose a model, fit, predict, evaluate, report.
 
@@ -164,12 +178,15 @@ def fit(
     """
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest, seed=seed)
+    place = work.place(distributed, coordinator, num_processes, process_id)
     if work.is_run(data):
         work.refuse_options_of_a_run(layers, columns, out)
+        if place is not None:
+            work.refuse(f"several processes go on with a run by the command that began it; got fit {data}; repeat that")
         work.do_stage(data, "fit", force=force, as_json=json_, verbose=verbose)
     else:
         layers = [*layers, {"data": columns}]
-        work.fit_own_data(data, layers, out, force=force, as_json=json_, verbose=verbose)
+        work.fit_own_data(data, layers, out, force=force, as_json=json_, verbose=verbose, place=place)
 
 
 @app.command(
@@ -239,7 +256,8 @@ def compare(
     target: Target = None,
     stochastic: Stochastic = None,
     out: CompareOut = None,
-    jobs: CompareJobs = 1,
+    jobs: CompareJobs = None,
+    scheduler: Scheduler = None,
     config: ConfigFile = None,
     set_: Set = None,
     trajectory: Trajectory = None,
@@ -263,11 +281,11 @@ def compare(
     chosen = several.with_columns(work.layers(config, set_, target=target, stochastic=stochastic), columns, data)
     several.refuse_several_subjects(runs or [], experiment, data)
     if experiment is None and data is None:
-        named = {"--methods": methods, "--budget": budget, "--seeds": seeds}
+        named = {"--methods": methods, "--budget": budget, "--seeds": seeds, "--scheduler": scheduler}
         several.refuse_without_subject(runs or [], chosen, named)
         several.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
         return
-    asked = several.Asked(chosen, seeds, out, jobs, force, json_, verbose)
+    asked = several.Asked(chosen, seeds, out, jobs, force, json_, verbose, scheduler)
     several.compare_methods(experiment, data, asked, methods, budget)
 
 
@@ -287,6 +305,7 @@ def sweep(
     rest: Rest = None,
     out: SweepOut = None,
     jobs: Jobs = None,
+    scheduler: Scheduler = None,
     metric: Metric = None,
     config: ConfigFile = None,
     set_: Set = None,
@@ -309,7 +328,8 @@ def sweep(
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest)
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     file = None if subject in DEMONSTRATIONS else Path(subject)
-    asked = several.Asked(several.with_columns(layers, columns, file), seeds, out, jobs, force, json_, verbose)
+    layers = several.with_columns(layers, columns, file)
+    asked = several.Asked(layers, seeds, out, jobs, force, json_, verbose, scheduler)
     several.sweep_settings(subject, asked, vary or [], metric)
 
 
@@ -322,6 +342,7 @@ def reproduce(
     quick: Quick = False,
     seeds: ReproduceSeeds = None,
     jobs: ReproduceJobs = None,
+    scheduler: Scheduler = None,
     out: ReproduceOut = None,
     force: Force = False,
     json_: Json = False,
@@ -332,7 +353,7 @@ def reproduce(
     The number of runs and an estimate of their time are said first. Each run is a folder of its own; the same command
     resumes with what is missing. Writes reproduction.html and reproduction.json.
     """
-    asked = several.Asked([], seeds, out, jobs, force, json_, verbose)
+    asked = several.Asked([], seeds, out, jobs, force, json_, verbose, scheduler)
     several.reproduce_paper(what, asked, quick=quick)
 
 

@@ -73,23 +73,54 @@ def demonstrate(
     force: bool,
     as_json: bool,
     verbose: bool,
+    place: Any = None,
 ) -> None:
-    """Start or go on with a demonstration, up to the stage `last`."""
+    """Start or go on with a demonstration, up to the stage `last`; as one of several processes at a `place`."""
     prepare_jax()
     from langenode.fitting import choose
     from langenode.fitting.progress import Reporter
-    from langenode.runs import stages
+    from langenode.runs import parallel, stages
     from langenode.storage.folder import RunFolder
 
     refuse_unknown(experiment)
     config = choose.configure(experiment, choices)
-    reporter = Reporter(verbose=verbose)
     folder = Path("runs") / f"{experiment}-{config.method}" if out is None else out
-    with RunFolder(folder).locked():  # before anything in it is touched
-        run = stages.open_run(folder, config, reporter, force=force)
-        _say_unused(config, choices, reporter)
-        run.complete(last)
-    _finish(folder, as_json=as_json)
+    if place is not None:
+        parallel.check(config)
+    with parallel.team(place, _end_lost) as team, team.folder(folder) as mine:
+        reporter = Reporter(verbose=verbose, quiet=not team.is_first)
+        with RunFolder(mine).locked():  # before anything in it is touched
+            run = stages.open_run(mine, config, reporter, force=force and team.is_first)
+            team.share(mine)
+            _say_unused(config, choices, reporter)
+            team.complete(run, last)
+    if team.is_first:
+        _finish(folder, as_json=as_json)
+
+
+def place(distributed: bool, coordinator: str | None, num_processes: int | None, process_id: int | None) -> Any:
+    """Where this process meets the others of its run; None where it is alone."""
+    from langenode.runs import parallel
+
+    named = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
+    given = [name for name, value in named.items() if value is not None]
+    if distributed:
+        return parallel.place_of(coordinator, num_processes, process_id, os.environ)
+    if given:
+        refuse(f"{' and '.join(given)} go with --distributed; it was not given; add it")
+    return None
+
+
+def _end_lost(message: str) -> None:
+    """End the process from a thread: another one is lost, and the main thread may wait for it inside a program."""
+    from langenode.cli.exit_codes import EXIT_FIT
+    from langenode.storage import interrupts
+
+    if interrupts.is_ending():  # for a reason of its own, which it is just saying
+        return
+    interrupts.tidy_up()
+    streams.say_at_once(f"langenode: {message}")
+    os._exit(EXIT_FIT)
 
 
 def refuse_unknown(experiment: str, verb: str = "fit") -> None:
@@ -102,33 +133,45 @@ def refuse_unknown(experiment: str, verb: str = "fit") -> None:
 
 
 def fit_own_data(
-    data: Path, choices: list[dict[str, Any]], out: Path | None, *, force: bool, as_json: bool, verbose: bool
+    data: Path,
+    choices: list[dict[str, Any]],
+    out: Path | None,
+    *,
+    force: bool,
+    as_json: bool,
+    verbose: bool,
+    place: Any = None,
 ) -> None:
-    """The whole road for a file of the user's own."""
+    """The whole road for a file of the user's own; as one of several processes at a `place`."""
     prepare_jax()
     from langenode.fitting.choose_target import settle_file
     from langenode.fitting.plan import plan_file
     from langenode.fitting.progress import Reporter
-    from langenode.runs import stages
+    from langenode.runs import parallel, stages
     from langenode.runs.own_file import facts_of, recorded_target
     from langenode.storage.folder import RunFolder
 
-    reporter = Reporter(verbose=verbose)
+    reporter = Reporter(verbose=verbose, quiet=place is not None and place.rank > 0)
     with reporter.task(f"reading {data}"):
         plan = plan_file(data, choices)
     folder = Path("runs") / data.resolve().stem if out is None else out
     _refuse_data_of_the_run(data, folder)
-    with RunFolder(folder).locked():
-        recorded = None if force else recorded_target(folder, plan)
-        if force or recorded or RunFolder(folder).is_empty:  # a folder that will be refused is refused at once
+    with parallel.team(place, _end_lost) as team, team.folder(folder) as mine, RunFolder(mine).locked():
+        force = force and team.is_first
+        recorded = None if force else recorded_target(mine, plan)
+        if force or recorded or RunFolder(mine).is_empty:  # a folder that will be refused is refused at once
             plan = settle_file(plan, choices, reporter, recorded)
-        run = stages.open_run(folder, plan.config, reporter, force=force, facts=facts_of(plan), splits=plan.splits)
+        if place is not None:
+            parallel.check(plan.config)
+        run = stages.open_run(mine, plan.config, reporter, force=force, facts=facts_of(plan), splits=plan.splits)
+        team.share(mine)
         say_reading(plan, reporter)
         for choice in plan.choices:
             reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
         _say_unused(plan.config, choices, reporter)
-        run.complete()
-    _finish(folder, as_json=as_json)
+        team.complete(run)
+    if team.is_first:
+        _finish(folder, as_json=as_json)
 
 
 def say_reading(plan: Any, reporter: Any) -> None:

@@ -6,7 +6,7 @@ loop around them (optimiser, mini-batches, validation) is in `training`; what th
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.inference.problem import Problem
+from langenode.inference.sharding import ALONE, Devices
 from langenode.posteriors import Draw
 from langenode.posteriors.base import Estimator
 
@@ -41,11 +42,26 @@ class Sample(NamedTuple):
 
 
 class Objective(eqx.Module):
-    """What Algorithm 1 asks of data: how the model is run on them, and the loss of what results."""
+    """What Algorithm 1 asks of data: how the model is run on them, and the loss of what results.
+
+    `couples_samples`: the loss compares samples with each other, so that every device needs them all.
+    """
+
+    couples_samples: ClassVar[bool] = False
 
     @abc.abstractmethod
     def pick(self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None) -> "Objective":
         """A random mini-batch whose loss estimates that of all data; None takes all."""
+
+    def divided(self, devices: Devices) -> "Objective":
+        """The same with its conditions (or trajectories) divided over devices, within a program; itself by default."""
+        del devices
+        return self
+
+    @property
+    def num_conditions(self) -> int:
+        """How many conditions (or trajectories) devices may divide."""
+        return 1
 
     @abc.abstractmethod
     def run(self, model: Any, *, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
@@ -61,11 +77,12 @@ class Objective(eqx.Module):
 
 
 class PassOptions(NamedTuple):
-    """Options of one pass: how many samples, in how many chunks, and gamma where it is not the stored one."""
+    """Options of one pass: how many samples, in how many chunks, gamma where it is not the stored one, and devices."""
 
     num_samples: int
     num_chunks: int = 1
     diffusion: Float[Array, ""] | None = None
+    devices: Devices = ALONE
 
 
 # Algorithm 1
@@ -76,10 +93,13 @@ def loss_and_gradient(
 ) -> tuple[Terms, Any]:
     """The terms of the loss and its gradient by the trained numbers, `params`: one pass, lines 4 to 7."""
 
+    @options.devices.each
     def samples_of(params: Any, keys: Array) -> Sample:  # lines 4 and 5: paths of the weights, and the model's outputs
-        return generate(eqx.combine(params, static), objective, keys, options.diffusion)
+        return generate(eqx.combine(params, static), objective.divided(options.devices), keys, options.diffusion)
 
     def evaluate(params: Any, samples: Sample) -> tuple[Array, Terms]:  # line 6: minus the bound, or the distance
+        if objective.couples_samples:
+            samples = options.devices.everywhere(samples)
         terms = objective.loss(eqx.combine(params, static), samples)
         return terms.loss, terms
 

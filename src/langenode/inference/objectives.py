@@ -4,7 +4,8 @@
 members of each condition, and lets samples start where a random member did.
 """
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,6 +20,7 @@ from langenode.inference.likelihood import Likelihood
 from langenode.inference.population import Observed, distance, energy_score, observe
 from langenode.inference.predictions import compiled_simulate, measurement_noise, sample_weights
 from langenode.inference.problem import Problem, draw_members, respond
+from langenode.inference.sharding import Devices
 from langenode.inference.targets import Hierarchical, Population, Posterior, Tempered
 from langenode.posteriors import cast
 
@@ -42,6 +44,15 @@ class LikelihoodObjective(Objective):
         index = _choose(key, num, num_trajectories)
         batch = jax.tree.map(lambda leaf: leaf[index], self.batch)
         return LikelihoodObjective(self.target, batch, self.likelihood.select(index), num / num_trajectories)
+
+    def divided(self, devices: Devices) -> "LikelihoodObjective":
+        """The same with its trajectories divided over devices."""
+        return eqx.tree_at(lambda one: one.batch, self, devices.by_condition(self.batch))
+
+    @property
+    def num_conditions(self) -> int:
+        """How many trajectories there are."""
+        return self.batch.times.shape[0]
 
     def run(self, model: Any, *, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
         """The outputs for every trajectory of the batch, from its own start."""
@@ -77,6 +88,8 @@ class LikelihoodObjective(Objective):
 class PopulationObjective(Objective):
     """The distance of `population`: members of conditions, and the starts to draw from."""
 
+    couples_samples: ClassVar[bool] = True
+
     target: Population
     observed: Observed
     times: Float[Array, "condition time"]
@@ -105,6 +118,17 @@ class PopulationObjective(Objective):
             everyone,
             self.noise,
         )
+
+    def divided(self, devices: Devices) -> "PopulationObjective":
+        """The same with the model's conditions divided over devices; the distance needs all of them."""
+        times, inputs = devices.by_condition((self.times, self.inputs))
+        initial = devices.by_condition(self.initial, axis=1)
+        return dataclasses.replace(self, times=times, inputs=inputs, initial=initial)
+
+    @property
+    def num_conditions(self) -> int:
+        """How many conditions there are."""
+        return self.times.shape[0]
 
     def run(self, model: Any, *, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
         """The outputs in every condition of the batch, from the start of a random member."""

@@ -12,6 +12,7 @@ from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
 from langenode.inference.problem import Problem, draw_members, simulate
+from langenode.inference.sharding import ALONE, Devices, devices_for, gathered
 from langenode.inference.targets import Hierarchical, Population, Posterior
 from langenode.models import has_own_noise
 from langenode.posteriors import AbstractPosterior
@@ -54,10 +55,21 @@ class Prediction(NamedTuple):
     weights: Float[Array, "sample dim"]
 
 
-@quick_jit
 def sample_weights(posterior: AbstractPosterior, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
-    """Draws of the stochastic weights, compiled."""
-    return posterior.sample(num_samples, key=key)
+    """Draws of the stochastic weights, compiled, and divided over the devices of this process where there are several.
+
+    Each has a key of its own, so they do not depend on the number of devices.
+    """
+    devices = devices_for(num_samples)
+    weights = _sampled(posterior, num_samples, devices, key=key)
+    return weights if devices == ALONE else jax.device_put(gathered(weights))
+
+
+@quick_jit
+def _sampled(
+    posterior: AbstractPosterior, num_samples: int, devices: Devices, *, key: PRNGKeyArray
+) -> Float[Array, "sample dim"]:
+    return devices.by_sample(posterior.sample(num_samples, key=key))
 
 
 class PredictionKeys(NamedTuple):
@@ -128,19 +140,32 @@ def _simulated(
 ) -> np.ndarray:
     dtype, cases = weights.dtype, data.cases()
     times, inputs = (jax.device_put(values.astype(dtype)) for values in (cases.times, cases.inputs))
-    parts = [
-        compiled_simulate(
-            problem.model,
-            problem.partition,
-            weights[i : i + chunk],
-            times,
-            inputs,
-            None if start is None else start[i : i + chunk],
-            None if noise_keys is None else noise_keys[i : i + chunk],
-        )
-        for i in range(0, len(weights), chunk)
-    ]
+    parts = []
+    for i in range(0, len(weights), chunk):
+        some = weights[i : i + chunk]
+        starts = None if start is None else start[i : i + chunk]
+        keys = None if noise_keys is None else noise_keys[i : i + chunk]
+        devices = devices_for(len(some), len(times))
+        given = (problem.model, problem.partition, some, times, inputs, starts, keys)
+        parts.append(compiled_simulate(*given) if devices == ALONE else gathered(_simulated_over(devices, *given)))
     return np.concatenate(parts)
+
+
+@light_jit
+def _simulated_over(
+    devices: Devices,
+    model: Any,
+    partition: Partition,
+    weights: Float[Array, "sample dim"],
+    times: Float[Array, "case time"],
+    inputs: Float[Array, "case time in"],
+    initial: Float[Array, "sample case known"] | None,
+    keys: Array | None,
+) -> Float[Array, "sample case time out"]:
+    """`simulate` with samples and cases divided over devices."""
+    weights, initial, keys = devices.by_sample((weights, initial, keys))
+    times, inputs = devices.by_condition((times, inputs))
+    return simulate(model, partition, weights, times, inputs, initial, keys)
 
 
 def noise_scales(

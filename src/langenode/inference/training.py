@@ -19,6 +19,7 @@ from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.inference.algorithm1 import Objective, PassOptions, generate, loss_and_gradient
 from langenode.inference.errors import FitError
 from langenode.inference.problem import Problem
+from langenode.inference.sharding import ALONE, Devices, agreed, devices_for, here
 
 Rate = float | Callable[[Any], Any]
 
@@ -39,6 +40,7 @@ class TrainSettings(NamedTuple):
     block: int = 50
     patience: int = 0
     largest_skips: int = 20
+    devices: Devices = ALONE  # those that samples and conditions are divided over, chosen by `train`
 
 
 class TrainState(NamedTuple):
@@ -95,18 +97,20 @@ def train(
     if state is None:
         state = initial_state(problem, settings)
     begin = time.perf_counter()
+    devices = _devices(settings, data)
+    state, static, data, validation = agreed(devices, (state, static, data, validation))
     # When to stop is decided here: fits that differ in nothing else share their programs.
-    compiled = settings._replace(patience=0, largest_skips=0)
+    compiled = settings._replace(patience=0, largest_skips=0, devices=devices)
     while int(state.step) < settings.num_updates and not _is_out_of_patience(state, settings):
-        state = _run_block(state, static, data, key, compiled)
+        state = here(devices, _run_block(state, static, data, key, compiled))
         _stop_where_not_finite(state, settings)
         if validation is not None:
-            state = _judge(state, _score(state, static, validation, key, compiled), settings)
+            state = _judge(state, here(devices, _score(state, static, validation, key, compiled)), settings)
         if on_block is not None:
             seconds = time.perf_counter() - begin
             current = _assembled(state.averaged, static, int(state.step), settings)
             on_block(state, _progress(state, settings, seconds), current)
-        if budget is not None and time.perf_counter() - begin > budget:
+        if budget is not None and _is_late(time.perf_counter() - begin > budget, devices):
             break
     is_early = settings.patience > 0 and validation is not None
     params, step = _best(state, settings) if is_early else (state.averaged, int(state.step))
@@ -118,6 +122,18 @@ def _check(settings: TrainSettings) -> None:
         raise ValueError(
             f"num_chunks must divide num_samples; got {settings.num_chunks} and {settings.num_samples}; change one"
         )
+
+
+def _devices(settings: TrainSettings, data: Objective) -> Devices:
+    """The devices that divide the samples of a chunk, and the conditions of a mini-batch."""
+    limits = (settings.batch_trajectories, settings.batch_conditions)
+    num_conditions = min(data.num_conditions, *(limit for limit in limits if limit is not None), data.num_conditions)
+    return devices_for(settings.num_samples // settings.num_chunks, num_conditions, is_trained=True)
+
+
+def _is_late(is_late: bool, devices: Devices) -> bool:
+    """By the clock of the first process, since all must stop after the same update."""
+    return bool(agreed(devices, np.asarray(is_late)))
 
 
 def trained_numbers(problem: Problem, settings: TrainSettings) -> Any:
@@ -174,7 +190,7 @@ def _update(state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, 
 
     key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
     batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)
-    options = PassOptions(settings.num_samples, settings.num_chunks, _diffusion(settings, state.step))
+    options = PassOptions(settings.num_samples, settings.num_chunks, _diffusion(settings, state.step), settings.devices)
     terms, gradient = loss_and_gradient(state.params, static, batch, options, key=key_draws)
     steps, optimiser_state = _optimiser(settings).update(gradient, state.optimiser, state.params)
     new = optax.apply_updates(state.params, steps)
@@ -214,7 +230,9 @@ def _score(
     # One key for all blocks: scores are compared on the same random numbers.
     keys = jax.random.split(jax.random.fold_in(key, settings.num_updates), settings.num_samples)
     problem = eqx.combine(state.averaged, static)
-    return validation.score(problem, generate(problem, validation, keys, _diffusion(settings, state.step - 1)))
+    validation, keys = validation.divided(settings.devices), settings.devices.by_sample(keys)
+    samples = generate(problem, validation, keys, _diffusion(settings, state.step - 1))
+    return validation.score(problem, settings.devices.everywhere(samples))
 
 
 def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainState:
