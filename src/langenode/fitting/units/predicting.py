@@ -18,12 +18,14 @@ from langenode.inference.hierarchical.units import Units
 from langenode.inference.partition import Partition
 from langenode.inference.predictions import Prediction, Rule, sample_weights
 from langenode.inference.problem import Problem
-from langenode.models import UnitModel
+from langenode.models import SmoothCurve, UnitModel
 
 # Importance points of a conditioned unit.
 NUM_POINTS = 512
 # Outputs that are computed together.
 MOST_CELLS = 20_000_000
+# Features of a smooth curve that take as much memory as the numbers of a small network at one time.
+SMALL_WIDTH = 8
 
 
 Members = Literal["drawn", "estimate"]
@@ -164,6 +166,8 @@ def respond(
     shape = (xi.shape[1], data.num_trajectories, arranged.shown.num_times, data.num_outputs)
     outputs, noise = np.empty(shape), np.empty(shape)
     cells = xi.shape[1] * int(np.prod(units.outputs.shape[1:]))
+    if isinstance(stack.model, SmoothCurve):  # each draw has features of its own at every time
+        cells *= stack.model.weights.shape[-1] // SMALL_WIDTH
     chunk = max(1, min(size_class(units.num), MOST_CELLS // max(cells, 1)))
     for begin in range(0, units.num, chunk):
         here = np.minimum(np.arange(begin, begin + chunk), units.num - 1)
