@@ -59,6 +59,12 @@ class Bottleneck(AbstractVariational):
         latent = self.chain.make_draw(density.chain, key=key, diffusion=None)
         return latent._replace(weights=self.decode(latent.weights))
 
+    def make_draws(self, density: "Bottleneck", keys: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+        """Runs of the chain, all at once, decoded."""
+        del diffusion
+        latent = self.chain.make_draws(density.chain, keys, None)
+        return latent._replace(weights=jax.vmap(self.decode)(latent.weights))
+
     def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:
         """The decoded weights along one run of the chain."""
         return jax.vmap(self.decode)(self.chain.path(key=key))

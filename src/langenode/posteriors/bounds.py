@@ -138,7 +138,13 @@ class Bounded(AbstractVariational):
 
     def make_draw(self, density: "Bounded", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """A draw of the free distribution, bent; the reference's density is that of the bent reference."""
-        free = self.inner.make_draw(density.inner, key=key, diffusion=diffusion)
+        return self._bent(self.inner.make_draw(density.inner, key=key, diffusion=diffusion))
+
+    def make_draws(self, density: "Bounded", keys: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+        """Draws of the free distribution, all at once, bent."""
+        return jax.vmap(self._bent)(self.inner.make_draws(density.inner, keys, diffusion))
+
+    def _bent(self, free: Draw) -> Draw:
         log_reference = free.log_reference - self.truncation.log_slope(free.weights)
         return free._replace(weights=self.truncation.to_weights(free.weights), log_reference=log_reference)
 

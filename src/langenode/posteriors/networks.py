@@ -40,6 +40,10 @@ class Perceptron(eqx.Module):
             x = jnp.tanh(layer(x))
         return self.layers[-1](x)
 
+    def affine_maps(self) -> tuple[tuple[Float[Array, "in out"], ...], tuple[Float[Array, "1 out"], ...]]:
+        """Matrices and biases of all layers, for products with rows: `x @ matrix + bias`."""
+        return tuple(layer.weight.T for layer in self.layers), tuple(layer.bias[None] for layer in self.layers)
+
 
 class Residual(eqx.Module):
     """`h = A x + a`, then `h <- h + C tanh(B h + b) + c` for each entry of `widths`, then an affine map of h.
