@@ -14,6 +14,7 @@ weight is the ratio of these same discrete densities, so bounds and importance w
 run, at any number of steps.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -182,6 +183,10 @@ class Langevin(AbstractVariational):
         """The same chain with another stored gamma."""
         return eqx.tree_at(lambda chain: chain.diffusion, self, self._gamma(diffusion))
 
+    def with_memory(self, memory: Memory) -> "Langevin":
+        """The same chain, which keeps more or less for its gradient (`many_paths`); its draws are the same."""
+        return dataclasses.replace(self, memory=memory)
+
     def make_draw(self, density: "Langevin", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain once."""
         last, _ = self._run(density, key, diffusion)
@@ -198,7 +203,7 @@ class Langevin(AbstractVariational):
         begin = jax.vmap(lambda key: self._begin(self, key))(keys_start)
         rates = Rates(coefficients.decay, coefficients.push / coefficients.noise, coefficients.noise)
         rows = rows._replace(scale=jnp.exp(scale))
-        ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), self._memory())
+        ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), self.memory)
         # What does not depend on the state: the KL of the noise, and its part in the ratio of densities.
         noise_kl = 0.5 * jnp.sum(jnp.exp(2.0 * scale) - 1.0 - 2.0 * scale)
         log_ratio = begin.log_ratio + ends.log_ratio - jnp.sum(scale)
@@ -338,9 +343,6 @@ class Langevin(AbstractVariational):
         steps = (jnp.arange(self.num_steps), self._coefficients(diffusion))
         last, path = scan_segments(run_segment, begin, steps, self._segment_length())
         return last, None if path is None else jnp.concatenate([begin.z[None], path])
-
-    def _memory(self) -> Memory:
-        return self.memory
 
     def _segment_length(self) -> int:
         """Steps whose intermediates are kept together: all of them, or about the square root of K.

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 
 from langenode._types import Array, Float, Int, UInt
 from langenode.posteriors.white_noise import white_noise
@@ -27,6 +28,7 @@ Memory = Literal["plain", "checkpointed", "two_level"]
 MEMORIES: tuple[Memory, ...] = ("plain", "checkpointed", "two_level")
 # Steps of a block: their layers' inputs and cotangents stay in a processor's cache for some 50 samples of 100 weights.
 LONGEST_BLOCK = 40
+LONGEST_PRODUCT = 50
 
 
 class Rows(NamedTuple):
@@ -54,7 +56,7 @@ class Ends(NamedTuple):
 
     z: Float[Array, "sample dim"]
     kl: Float[Array, " sample"]
-    log_ratio: Float[Array, " sample"]
+    log_ratio: Float[Array, " sample"] | None
 
 
 class _Kept(NamedTuple):
@@ -77,15 +79,16 @@ def run_paths(
     return _forward(matrices, rows, rates, start, words, memory, keep=False)[0]
 
 
-def _run_forward(
-    matrices: Matrices, rows: Rows, rates: Rates, start: Array, words: Array, memory: Memory
-) -> tuple[Ends, Any]:
+def _run_forward(*differentiable_and_memory: Any) -> tuple[Ends, Any]:
+    *arguments, memory = differentiable_and_memory
+    matrices, rows, rates, start, words = jax.tree.map(lambda p: p.value, arguments, is_leaf=_is_primal)
     ends, kept = _forward(matrices, rows, rates, start, words, memory, keep=True)
-    return ends, (matrices, rows, rates, words, kept)
+    return ends, (matrices, rows, rates, words, ends.z, kept)
 
 
 def _run_back(memory: Memory, residuals: Any, cotangent: Ends) -> tuple[Any, ...]:
-    matrices, rows, rates, words, kept = residuals
+    matrices, rows, rates, words, last, kept = residuals
+    cotangent = _instantiated(cotangent, last)
     steps = _in_blocks(rows, rates, memory)
 
     def block(carry, xs):
@@ -110,7 +113,21 @@ def _run_back(memory: Memory, residuals: Any, cotangent: Ends) -> tuple[Any, ...
     return by_matrix, by_row, by_rate, before, None
 
 
-run_paths.defvjp(_run_forward, _run_back)
+run_paths.defvjp(_run_forward, _run_back, symbolic_zeros=True)
+
+
+def _is_primal(leaf: Any) -> bool:
+    return isinstance(leaf, CustomVJPPrimal)
+
+
+def _instantiated(cotangent: Ends, like: Array) -> Ends:
+    """The cotangents of the ends; None for that of the ratio of densities where no loss looks at it."""
+    zero, ratio = jnp.zeros(like.shape[0], like.dtype), cotangent.log_ratio
+    return Ends(
+        jnp.zeros_like(like) if isinstance(cotangent.z, SymbolicZero) else cotangent.z,
+        zero if isinstance(cotangent.kl, SymbolicZero) else cotangent.kl,
+        None if isinstance(ratio, SymbolicZero) else ratio,
+    )
 
 
 def _forward(
@@ -219,12 +236,14 @@ def _back_through_block(
 ) -> tuple[Array, Matrices, Rows, Rates]:
     """The cotangent of the state before a block, and the gradients of everything in it, those of rows step by step."""
     fixed = jax.tree.map(lambda row: row[0], _fixed(rows, rows))
-    kl, log_ratio = cotangent.kl[:, None], cotangent.log_ratio[:, None]
+    kl = cotangent.kl[:, None]
 
     def step(after, xs):
         (_, rates, moving), kept = xs
         here = _joined(rows, moving, fixed)
-        of_jump = rates.noise * after + log_ratio * (kept.shift + here.scale * kept.white)
+        of_jump = rates.noise * after
+        if cotangent.log_ratio is not None:
+            of_jump += cotangent.log_ratio[:, None] * (kept.shift + here.scale * kept.white)
         of_shift = of_jump + kl * kept.shift
         layers = [rates.rate * of_shift]
         for matrix, features in zip(matrices[:0:-1], kept.inputs[:0:-1], strict=True):
@@ -252,6 +271,9 @@ def _back_through_block(
 
 
 def _product(inputs: Array, cotangents: Array) -> Array:
-    """The gradient of a matrix: one product for all steps and samples."""
-    flat = [x.reshape(-1, x.shape[-1]) for x in (inputs, cotangents)]
-    return flat[0].T @ flat[1]
+    """The gradient of a matrix: the sum of products of some fifty steps each, which a processor's cache can hold."""
+    num = inputs.shape[0]
+    length = max(d for d in range(1, min(num, LONGEST_PRODUCT) + 1) if num % d == 0)
+    length = num if 5 * length < LONGEST_PRODUCT else length  # a number of steps without a fitting divisor
+    x, y = (a.reshape(num // length, -1, a.shape[-1]) for a in (inputs, cotangents))
+    return jnp.einsum("pki,pkj->pij", x, y).sum(0)
