@@ -147,6 +147,8 @@ def diffrax_best(dim: int, samples: int, steps: int) -> tuple[tuple[str, Callabl
     short, full = {}, {}
     for motion in motions:
         for name, adjoint in adjoints.items():
+            if motion == "UnsafeBrownianPath" and name != "DirectAdjoint":
+                continue  # refused by Diffrax, which has no other adjoint for it and then no gradient either
             for control in ("ConstantStepSize", "StepTo"):
                 for devices in ("one device", "samples on devices") if NUM_DEVICES > 1 else ("one device",):
                     label = f"{motion}, {name}, {control}, {devices}"
@@ -181,7 +183,7 @@ def diffrax_gradient(dim: int, steps: int, motion: str, adjoint: Any, control: s
         num = keys.shape[0]
         shape = (jax.ShapeDtypeStruct((num, dim), jnp.float32), jax.ShapeDtypeStruct((num,), jnp.float32))
         if motion == "VirtualBrownianTree":
-            path: Any = diffrax.VirtualBrownianTree(0.0, end, tol=5e-4, shape=shape, key=keys[0])
+            path: Any = diffrax.VirtualBrownianTree(0.0, end, tol=9.9e-4, shape=shape, key=keys[0])
         else:
             path = diffrax.UnsafeBrownianPath(shape=shape, key=keys[0])
 

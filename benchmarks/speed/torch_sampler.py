@@ -44,15 +44,16 @@ def gradient(
     torch.set_num_threads(threads)
     begin = time.perf_counter()
     start = torch.zeros(num, dim)
+    width = dim + 1  # torchsde integrates the path integral beside the state
     end, dt = 1e-3 * steps, 1e-3
     times = torch.tensor([0.0, end])
     entropy = int(time.perf_counter_ns() % 2**31)
     if motion == "interval":
-        bm = torchsde.BrownianInterval(0.0, end, size=(num, dim), dt=dt, entropy=entropy, cache_size=None)
+        bm = torchsde.BrownianInterval(0.0, end, size=(num, width), dt=dt, entropy=entropy, cache_size=None)
     elif motion == "interval, pool":
-        bm = torchsde.BrownianInterval(0.0, end, size=(num, dim), dt=dt, entropy=entropy, pool_size=24, cache_size=45)
+        bm = torchsde.BrownianInterval(0.0, end, size=(num, width), dt=dt, entropy=entropy, pool_size=24, cache_size=45)
     else:
-        bm = torchsde.BrownianPath(t0=0.0, w0=torch.zeros(num, dim))
+        bm = torchsde.BrownianPath(t0=0.0, w0=torch.zeros(num, width))
     process.zero_grad()
     states, log_ratio = solve(process, start, times, bm=bm, method="euler", dt=dt, logqp=True, **settings)
     loss = log_ratio.sum(0).mean() + 0.5 * ((states[-1] - 1.0) ** 2).sum(-1).mean()

@@ -84,12 +84,12 @@ class AbstractVariational(AbstractPosterior):
         path, density = path_and_density(self)
         return path.make_draw(density, key=key, diffusion=diffusion)
 
-    def draws(self, keys: PRNGKeyArray, *, diffusion: Float[Array, ""] | None = None) -> Draw:
+    def draws(self, keys: Array, *, diffusion: Float[Array, ""] | None = None) -> Draw:
         """One draw per key: that of `draw` to rounding, so that results do not depend on how samples are chunked."""
         path, density = path_and_density(self)
         return path.make_draws(density, keys, diffusion)
 
-    def make_draws(self, density: Any, keys: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+    def make_draws(self, density: Any, keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
         """`make_draw` for many keys; a distribution that has a quicker way for all of them at once takes it here."""
         return jax.vmap(lambda key: self.make_draw(density, key=key, diffusion=diffusion))(keys)
 

@@ -59,7 +59,7 @@ class Bottleneck(AbstractVariational):
         latent = self.chain.make_draw(density.chain, key=key, diffusion=None)
         return latent._replace(weights=self.decode(latent.weights))
 
-    def make_draws(self, density: "Bottleneck", keys: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+    def make_draws(self, density: "Bottleneck", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
         """Runs of the chain, all at once, decoded."""
         del diffusion
         latent = self.chain.make_draws(density.chain, keys, None)

@@ -140,7 +140,7 @@ class Bounded(AbstractVariational):
         """A draw of the free distribution, bent; the reference's density is that of the bent reference."""
         return self._bent(self.inner.make_draw(density.inner, key=key, diffusion=diffusion))
 
-    def make_draws(self, density: "Bounded", keys: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+    def make_draws(self, density: "Bounded", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
         """Draws of the free distribution, all at once, bent."""
         return jax.vmap(self._bent)(self.inner.make_draws(density.inner, keys, diffusion))
 

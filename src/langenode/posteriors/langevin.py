@@ -192,7 +192,7 @@ class Langevin(AbstractVariational):
         last, _ = self._run(density, key, diffusion)
         return self._finished(*last, diffusion)
 
-    def make_draws(self, density: "Langevin", keys: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
+    def make_draws(self, density: "Langevin", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain for every key: all together where it has the form of `run_paths` and one gradient."""
         form = getattr(self.control, "for_many", lambda: None)()
         scale = self._noise_scale()

@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     `biases` of the hidden layers, the `offset` of the output, the `gain` of the state, and the `scale` of the noise.
     """
 
-    biases: tuple[Float[Array, "#step width"], ...]
+    biases: tuple[Float[Array, "#step _"], ...]
     offset: Float[Array, "#step dim"]
     gain: Float[Array, "#step #dim"]
     scale: Float[Array, "#step #dim"]
@@ -62,12 +62,12 @@ class Ends(NamedTuple):
 class _Kept(NamedTuple):
     """What the way back needs of the steps of a block."""
 
-    inputs: tuple[Float[Array, "step sample width"], ...]  # of every layer: the states first
+    inputs: tuple[Float[Array, "step sample _"], ...]  # of every layer: the states first
     shift: Float[Array, "step sample dim"]
     white: Float[Array, "step sample dim"]
 
 
-Matrices = tuple[Float[Array, "in out"], ...]
+Matrices = tuple[Float[Array, "_ _"], ...]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(5,))

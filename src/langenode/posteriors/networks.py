@@ -40,7 +40,7 @@ class Perceptron(eqx.Module):
             x = jnp.tanh(layer(x))
         return self.layers[-1](x)
 
-    def affine_maps(self) -> tuple[tuple[Float[Array, "in out"], ...], tuple[Float[Array, "1 out"], ...]]:
+    def affine_maps(self) -> tuple[tuple[Float[Array, "_ _"], ...], tuple[Float[Array, "1 _"], ...]]:
         """Matrices and biases of all layers, for products with rows: `x @ matrix + bias`."""
         return tuple(layer.weight.T for layer in self.layers), tuple(layer.bias[None] for layer in self.layers)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langenode._types import Array, Float, Int, PRNGKeyArray, UInt
+from langenode._types import Array, Float, Int, UInt
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
@@ -28,7 +28,7 @@ TAILS = (
 )  # fmt: skip
 
 
-def words_of(keys: PRNGKeyArray) -> UInt[Array, "*sample 2"]:
+def words_of(keys: Array) -> UInt[Array, "*sample 2"]:
     """Two random words per key: the key of our generator, from a key of any of JAX's."""
     draw = lambda key: jax.random.bits(key, (2,), "uint32")  # noqa: E731
     for _ in range(keys.ndim):
