@@ -93,6 +93,16 @@ class AbstractVariational(AbstractPosterior):
         """`make_draw` for many keys; a distribution that has a quicker way for all of them at once takes it here."""
         return jax.vmap(lambda key: self.make_draw(density, key=key, diffusion=diffusion))(keys)
 
+    def with_memory(self, memory: Any) -> "AbstractVariational":
+        """The same distribution with another amount kept for gradients; itself where there is no choice."""
+        del memory
+        return self
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether gradients of so many draws would keep so much that something has to be chosen."""
+        del num_samples
+        return False
+
     @property
     @abc.abstractmethod
     def num_noise(self) -> int:

@@ -7,6 +7,7 @@ bounds, so that a sampler whose prior is normal in v has the truncated prior in 
 `dw/dv = (P(b) - P(a)) p(z) / p((w - mean) / scale)`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,14 @@ class Bounded(AbstractVariational):
         inner: Any = self.inner
         run = inner.path
         return lambda *, key: self.truncation.to_weights(run(key=key))
+
+    def with_memory(self, memory: Any) -> "Bounded":
+        """The same with another amount kept for gradients."""
+        return dataclasses.replace(self, inner=self.inner.with_memory(memory))
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether the free distribution's gradients keep much."""
+        return self.inner.is_long(num_samples)
 
     def with_diffusion(self, diffusion: Float[Array, ""]) -> "Bounded":
         """The same with another stored gamma."""

@@ -48,6 +48,8 @@ NoiseKind = Literal["full", "diagonal", "fixed"]
 # Numbers kept per sample for back-propagation above which the scan is cut into recomputed segments (METHOD: 681 MiB
 # for a plain scan against 15 MiB for two levels, at 1.5 times the time).
 LARGEST_PLAIN_SCAN = 65_536
+# The same for all samples of the form that `many_paths` runs.
+LARGEST_PLAIN_BYTES = 2**25
 
 
 class NormalStart(eqx.Module):
@@ -138,7 +140,7 @@ class Langevin(AbstractVariational):
     training can follow a schedule. The reference has unit variance for every gamma; without `keeps_variance` its drift
     is -z and its variance gamma^2, as printed in the paper. `loss_terms` are what training uses. `control` is
     `u(z, step)`; its `width`, where it has one, is the number of intermediate results that back-propagation keeps per
-    evaluation.
+    evaluation. `memory` is what is kept for gradients; None chooses by the size.
     """
 
     reference: Reference
@@ -153,7 +155,7 @@ class Langevin(AbstractVariational):
     estimator: Estimator = eqx.field(static=True, default="reparametrised")
     keeps_variance: bool = eqx.field(static=True, default=True)
     loss_terms: BoundTerms = eqx.field(static=True, default=BoundTerms())
-    memory: Memory = eqx.field(static=True, default="two_level")
+    memory: Memory | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         check_estimator(self.estimator)
@@ -183,9 +185,20 @@ class Langevin(AbstractVariational):
         """The same chain with another stored gamma."""
         return eqx.tree_at(lambda chain: chain.diffusion, self, self._gamma(diffusion))
 
-    def with_memory(self, memory: Memory) -> "Langevin":
+    def with_memory(self, memory: Memory | None) -> "Langevin":
         """The same chain, which keeps more or less for its gradient (`many_paths`); its draws are the same."""
         return dataclasses.replace(self, memory=memory)
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether a gradient that keeps everything would keep more than `LARGEST_PLAIN_BYTES`."""
+        width = getattr(self.control, "width", 0)
+        kept = self.num_steps * (3 * self.dim + 2 * width) * self.reference.mean.dtype.itemsize
+        return self._is_for_many() and num_samples * kept > LARGEST_PLAIN_BYTES
+
+    def _is_for_many(self) -> bool:
+        """Whether the chain has the form of `run_paths`."""
+        form = getattr(self.control, "for_many", lambda: None)
+        return eqx.filter_eval_shape(form) is not None and self._noise_scale() is not None
 
     def make_draw(self, density: "Langevin", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain once."""
@@ -194,16 +207,16 @@ class Langevin(AbstractVariational):
 
     def make_draws(self, density: "Langevin", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain for every key: all together where it has the form of `run_paths` and one gradient."""
-        form = getattr(self.control, "for_many", lambda: None)()
-        scale = self._noise_scale()
+        form, scale = getattr(self.control, "for_many", lambda: None)(), self._noise_scale()
         if form is None or scale is None or density is not self:
             return super().make_draws(density, keys, diffusion)
+        memory = self.memory or ("two_level" if self.is_long(len(keys)) else "plain")
         (matrices, rows), coefficients = form, self._coefficients(diffusion)
         keys_start, keys_noise = jax.vmap(jax.random.split, out_axes=1)(keys)
         begin = jax.vmap(lambda key: self._begin(self, key))(keys_start)
         rates = Rates(coefficients.decay, coefficients.push / coefficients.noise, coefficients.noise)
         rows = rows._replace(scale=jnp.exp(scale))
-        ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), self.memory)
+        ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), memory)
         # What does not depend on the state: the KL of the noise, and its part in the ratio of densities.
         noise_kl = 0.5 * jnp.sum(jnp.exp(2.0 * scale) - 1.0 - 2.0 * scale)
         log_ratio = begin.log_ratio + ends.log_ratio - jnp.sum(scale)
