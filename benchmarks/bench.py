@@ -40,7 +40,9 @@ EXPECTED = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats, nothing that is long")
-    parser.add_argument("--only", nargs="+", choices=sorted(SUBJECTS), default=sorted(SUBJECTS, key=list(SUBJECTS).index))
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(SUBJECTS), default=sorted(SUBJECTS, key=list(SUBJECTS).index)
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     options = parser.parse_args()
     begin = time.perf_counter()
@@ -94,9 +96,11 @@ def run(subject: str, limit: float, quick: bool) -> dict[str, Any]:
 
 def environment() -> dict[str, str]:
     """The same for all rivals: large pages for large arrays, whose first touch otherwise costs more than arithmetic."""
-    paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
+    # As they were given, from the folder of the caller: subjects run elsewhere.
+    given = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths = [str(HERE), *given]
     tunables = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "GLIBC_TUNABLES": tunables}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GLIBC_TUNABLES": tunables}
 
 
 def write(found: dict[str, Any], out: Path) -> None:

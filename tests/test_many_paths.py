@@ -1,4 +1,4 @@
-"""Many paths at once: the values and gradients of a plain scan, whatever is kept; noise that depends on its place alone."""
+"""Many paths at once: values and gradients of a plain scan, whatever is kept; noise that depends on its place alone."""
 
 import importlib
 from typing import Any
@@ -60,9 +60,7 @@ def test_values_and_gradients_are_those_of_a_plain_scan(make, num_steps, layers,
     chain = problems.perturbed(make(num_steps, layers), 0.2)
     plain = value_and_gradient(chain, lambda c: jax.vmap(lambda key: c.draw(key=key))(KEYS), has_ratio=has_ratio)
     for memory in many_paths.MEMORIES:
-        together = value_and_gradient(
-            chain.with_memory(memory), lambda c: c.draws(KEYS), has_ratio=has_ratio
-        )
+        together = value_and_gradient(chain.with_memory(memory), lambda c: c.draws(KEYS), has_ratio=has_ratio)
         for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(plain), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10 * (1.0 + np.max(np.abs(other))))
 
@@ -116,7 +114,9 @@ def test_noise_is_normal_and_depends_on_its_place_alone(dtype):
     for power, moment, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
         assert abs(np.mean(flat**power) - moment) < 5.0 * np.sqrt(variance / flat.size)
     for axis in range(3):  # neighbours in every direction are independent
-        before, after = (np.take(noise, range(*r), axis).ravel() for r in ((noise.shape[axis] - 1,), (1, noise.shape[axis])))
+        before, after = (
+            np.take(noise, range(*r), axis).ravel() for r in ((noise.shape[axis] - 1,), (1, noise.shape[axis]))
+        )
         assert abs(np.mean(before * after)) < 5.0 / np.sqrt(before.size)
 
 
@@ -143,7 +143,9 @@ def test_the_first_kind_that_fits_is_chosen_by_the_compilers_analysis(monkeypatc
     module = importlib.import_module("langenode.posteriors.langevin")  # hidden behind the function of its name
     monkeypatch.setattr(module, "LARGEST_PLAIN_BYTES", 0)
     chain = paper(num_steps, (5, 4))
-    sizes = {memory: program_memory.gradient_bytes(chain.with_memory(memory), 16) for memory in many_paths.MEMORIES}
+    sizes: Any = {
+        memory: program_memory.gradient_bytes(chain.with_memory(memory), 16) for memory in many_paths.MEMORIES
+    }
     assert sizes["plain"] > sizes["checkpointed"] > sizes["two_level"]
     for memory in many_paths.MEMORIES:  # what needs more than the wanted kind has no room
         monkeypatch.setitem(program_memory.LARGEST, memory, sizes[kind])

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -100,9 +99,9 @@ def gemm_rate(repeats: int = 7) -> float:
     return 2.0 * GEMM_SIZE**3 / min(once(lambda: product(a, a)) for _ in range(repeats))
 
 
-def load() -> float:
-    """The machine's load, averaged over a minute."""
-    return os.getloadavg()[0]
+def temporary_mib(program: Any) -> float:
+    """Temporary memory of a compiled program by the compiler's own analysis."""
+    return program.memory_analysis().temp_size_in_bytes / 2**20
 
 
 def slope(sizes: list[float], values: list[float]) -> float:

@@ -1,4 +1,5 @@
-"""How time and memory of one pass of Algorithm 1 grow: log-log slopes against samples, steps, weights, conditions, times.
+"""How time and memory of one pass of Algorithm 1 grow: log-log slopes against samples, steps, weights, conditions and
+times.
 
 Each series changes one size of a small problem (a neural ODE observed through its state, the weights' sampler in front
 of it). Slopes are fitted to the larger half of a series, where fixed costs no longer count.
@@ -73,7 +74,7 @@ def one_pass(samples: int, steps: int, width: int, conditions: int, times: int) 
         return jnp.mean(draws.kl) + jnp.mean((outputs - 1.0) ** 2)
 
     program = jax.jit(jax.value_and_grad(loss)).lower(params).compile()
-    return lambda: program(params), program.memory_analysis().temp_size_in_bytes / 2**20, dim
+    return lambda: program(params), common.temporary_mib(program), dim
 
 
 def trained(record: common.Record, num_updates: int) -> None:

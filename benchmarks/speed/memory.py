@@ -1,4 +1,4 @@
-"""Memory and time of the gradient through 20 000 steps: D = 119, 50 samples, by what is kept (`posteriors/many_paths.py`).
+"""Memory and time of the gradient through 20 000 steps: D = 119, 50 samples, by what `many_paths.py` keeps.
 
 Memory is the compiler's own analysis of the program: its temporary buffers, inputs and results not counted.
 """
@@ -45,7 +45,7 @@ def gradient(dim: int, samples: int, steps: int, memory: str) -> tuple[Any, floa
         return jnp.mean(draws.kl) + 0.5 * jnp.mean(jnp.sum((draws.weights - 1.0) ** 2, -1))
 
     program = jax.jit(jax.value_and_grad(loss)).lower(params).compile()
-    return lambda: program(params), program.memory_analysis().temp_size_in_bytes / 2**20
+    return lambda: program(params), common.temporary_mib(program)
 
 
 def plain_draws(sampler: Any, keys: jax.Array) -> Any:

@@ -73,7 +73,7 @@ def diffrax_candidates(
     nothing = jnp.zeros(0)
 
     def solve(field: Callable, start: jax.Array, adjoint: Any, save: str, control: str) -> jax.Array:
-        return diffrax.diffeqsolve(
+        solution: Any = diffrax.diffeqsolve(
             diffrax.ODETerm(field),
             diffrax.Heun(),
             t0=times[0],
@@ -84,7 +84,8 @@ def diffrax_candidates(
             stepsize_controller=diffrax.StepTo(times) if control == "StepTo" else diffrax.ConstantStepSize(),
             saveat=diffrax.SaveAt(ts=times) if save == "ts" else diffrax.SaveAt(t0=True, steps=True),
             max_steps=steps + (save == "ts"),
-        ).ys
+        )
+        return solution.ys
 
     def alone(w: jax.Array, *how: Any) -> jax.Array:
         def one(w: jax.Array) -> jax.Array:

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -73,7 +71,11 @@ def against_peers(record: common.Record, dim: int, samples: int, steps: int, rep
         ratio = timing.median / timings["ours"].median
         least = timing.least / timings["ours"].least
         record.row(name, timing, settings[name], ratio_of_medians=ratio, ratio_of_least=least)
-    for name, key in (("Diffrax", "vs_diffrax"), ("torchsde", "vs_torchsde"), ("torchsde adjoint", "vs_torchsde_adjoint")):
+    for name, key in (
+        ("Diffrax", "vs_diffrax"),
+        ("torchsde", "vs_torchsde"),
+        ("torchsde adjoint", "vs_torchsde_adjoint"),
+    ):
         if name in timings:
             record.results[f"sampler.{key}"] = timings[name].median / timings["ours"].median
     record.results.setdefault("sampler.gemm_share", {})[str(dim)] = share
@@ -153,8 +155,8 @@ def diffrax_best(dim: int, samples: int, steps: int) -> tuple[tuple[str, Callabl
                 for devices in ("one device", "samples on devices") if NUM_DEVICES > 1 else ("one device",):
                     label = f"{motion}, {name}, {control}, {devices}"
                     made = (motion, adjoint, control, devices != "one device")
-                    short[label] = lambda made=made, run=[]: diffrax_run(run, dim, samples, few, *made)  # noqa: B006
-                    full[label] = lambda made=made, run=[]: diffrax_run(run, dim, samples, steps, *made)  # noqa: B006
+                    short[label] = lambda made=made, run=[]: diffrax_run(run, dim, samples, few, *made)
+                    full[label] = lambda made=made, run=[]: diffrax_run(run, dim, samples, steps, *made)
     best, told = common.quickest(short, repeats=2)
     return (best, full[best]), told
 
@@ -205,7 +207,8 @@ def diffrax_gradient(dim: int, steps: int, motion: str, adjoint: Any, control: s
             stepsize_controller=controller,
             max_steps=steps + 1,
         )
-        last, kl = (leaf[-1] for leaf in solution.ys)
+        states: Any = solution.ys
+        last, kl = (leaf[-1] for leaf in states)
         return jnp.mean(kl) + 0.5 * jnp.mean(jnp.sum((last - 1.0) ** 2, -1))
 
     run = jax.value_and_grad(loss)

@@ -1,4 +1,4 @@
-"""Compile time: from the start of `langenode run ou` to its first update, with no compiled program at hand and with all.
+"""Compile time: from the start of `langenode run ou` to its first update, without compiled programs and with them.
 
 Then a second `langenode fit` of another table of the same shape: how many programs it adds to those on disk.
 """
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from own_time import driven_relaxations
+
 from speed import common
 from speed.common import Timing
 
@@ -28,7 +29,9 @@ def main() -> None:
         for kind, seconds in (("cold", cold), ("warm", warm)):
             found = sorted(seconds)
             timing = Timing(found[len(found) // 2], found[0], len(found))
-            record.row(f"start of `langenode run ou` to its first update, {kind}", timing, "seed 0, blocks of one update")
+            record.row(
+                f"start of `langenode run ou` to its first update, {kind}", timing, "seed 0, blocks of one update"
+            )
             record.results[f"start.{kind}_s"] = timing.median
         record.write(options.out)
         programs = second_table(folder)

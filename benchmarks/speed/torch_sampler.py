@@ -1,4 +1,4 @@
-"""torchsde on the sampler's problem, in a process of its own: for each line of its input it runs once and prints seconds.
+"""torchsde on the sampler's problem, in a process of its own: it runs once for each line of input, and prints seconds.
 
 The first line out is what was tried, as JSON. The loss is that of `sampler.py`: the path integral of torchsde's `logqp`
 and half the squared distance of the last state from one.
@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 
-import torch
-import torchsde
+import torch  # pyright: ignore[reportMissingImports]
+import torchsde  # pyright: ignore[reportMissingImports]
 
 SQRT2 = 2.0**0.5
 

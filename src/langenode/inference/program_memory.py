@@ -32,7 +32,9 @@ class Choice(NamedTuple):
 
     def __str__(self) -> str:
         others = [f"{kind.replace('_', '-')} would take {_mib(size)}" for kind, size in self.sizes.items()]
-        told = f"gradient of the sampler: {NAMES[self.memory]}, {_mib(self.sizes[self.memory])} by the compiler's analysis"
+        told = (
+            f"gradient of the sampler: {NAMES[self.memory]}, {_mib(self.sizes[self.memory])} by the compiler's analysis"
+        )
         return "; ".join([told, *others[:-1]])
 
 
@@ -63,7 +65,8 @@ def gradient_bytes(posterior: AbstractVariational, num_samples: int) -> int | No
     options = LIGHT if jax.default_backend() == "cpu" else None
     try:
         program = jax.jit(jax.grad(loss), compiler_options=options).lower(params, shapes).compile()
-        return int(program.memory_analysis().temp_size_in_bytes)
+        analysis: Any = program.memory_analysis()
+        return int(analysis.temp_size_in_bytes)
     except (AttributeError, NotImplementedError, jax.errors.JaxRuntimeError):
         return None  # this device has no analysis
 

@@ -38,7 +38,7 @@ from langenode.posteriors.base import (
     only,
 )
 from langenode.posteriors.controls import LARGEST_FULL_MATRIX, StepControl
-from langenode.posteriors.many_paths import Memory, Rates, run_paths
+from langenode.posteriors.many_paths import Ends, Memory, Rates, run_paths
 from langenode.posteriors.networks import NetworkFactory, NetworkName
 from langenode.posteriors.white_noise import white_noise, words_of
 
@@ -216,10 +216,11 @@ class Langevin(AbstractVariational):
         begin = jax.vmap(lambda key: self._begin(self, key))(keys_start)
         rates = Rates(coefficients.decay, coefficients.push / coefficients.noise, coefficients.noise)
         rows = rows._replace(scale=jnp.exp(scale))
-        ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), memory)
+        ends: Ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), memory)
         # What does not depend on the state: the KL of the noise, and its part in the ratio of densities.
         noise_kl = 0.5 * jnp.sum(jnp.exp(2.0 * scale) - 1.0 - 2.0 * scale)
-        log_ratio = begin.log_ratio + ends.log_ratio - jnp.sum(scale)
+        noise_log_det = jnp.sum(scale)
+        log_ratio = begin.log_ratio + ends.log_ratio - noise_log_det
         return jax.vmap(lambda z, kl, ratio: self._finished(z, kl, ratio, diffusion))(
             ends.z, begin.kl + ends.kl + noise_kl, log_ratio
         )

@@ -56,7 +56,7 @@ class Ends(NamedTuple):
 
     z: Float[Array, "sample dim"]
     kl: Float[Array, " sample"]
-    log_ratio: Float[Array, " sample"] | None
+    log_ratio: Any  # of every run; its cotangent is None where no loss looks at it
 
 
 class _Kept(NamedTuple):
@@ -151,7 +151,7 @@ def _begin(z: Array) -> Ends:
 class _Block(NamedTuple):
     """The steps of a block: their numbers, their rates, and the rows that change from step to step."""
 
-    index: Int[Array, " step"]
+    number: Int[Array, " step"]
     rates: Rates
     rows: Rows  # None where a row is the same for all steps
 
@@ -164,7 +164,9 @@ def _in_blocks(rows: Rows, rates: Rates, memory: Memory) -> _Block:
     missing = num_blocks * length - num
     at_rest = Rates(*(jnp.full(missing, value, rates.decay.dtype) for value in (1.0, 0.0, 0.0)))
     padded = jax.tree.map(lambda x, more: jnp.concatenate([x, more]), rates, at_rest)
-    moving = jax.tree.map(lambda row: jnp.concatenate([row, jnp.ones_like(row[:1]).repeat(missing, 0)]), _moving(rows, rows))
+    moving = jax.tree.map(
+        lambda row: jnp.concatenate([row, jnp.ones_like(row[:1]).repeat(missing, 0)]), _moving(rows, rows)
+    )
     every = _Block(jnp.arange(num_blocks * length), padded, moving)
     return jax.tree.map(lambda x: x.reshape(num_blocks, length, *x.shape[1:]), every)
 
@@ -216,7 +218,7 @@ def _run_block(
         after = Ends(rates.decay * running.z + rates.noise * jump, kl, log_ratio)
         return after, {"all": _Kept(inputs, shift, white), "states": running.z, "none": None}[keep]
 
-    return jax.lax.scan(step, running, (part, white_noise(words, part.index, dim, dtype)))
+    return jax.lax.scan(step, running, (part, white_noise(words, part.number, dim, dtype)))
 
 
 def _of_block(rows: Rows, part: _Block) -> Rows:
@@ -227,7 +229,7 @@ def _of_block(rows: Rows, part: _Block) -> Rows:
 def _kept_from_states(matrices: Matrices, rows: Rows, part: _Block, states: Array, words: Array) -> _Kept:
     """What the way back needs, from the states of a block: all of its steps at once."""
     u, inputs = _control(matrices, _of_block(rows, part), states)
-    white = white_noise(words, part.index, states.shape[-1], states.dtype)
+    white = white_noise(words, part.number, states.shape[-1], states.dtype)
     return _Kept(inputs, part.rates.rate[:, None, None] * u, white)
 
 

@@ -42,7 +42,9 @@ class Perceptron(eqx.Module):
 
     def affine_maps(self) -> tuple[tuple[Float[Array, "_ _"], ...], tuple[Float[Array, "1 _"], ...]]:
         """Matrices and biases of all layers, for products with rows: `x @ matrix + bias`."""
-        return tuple(layer.weight.T for layer in self.layers), tuple(layer.bias[None] for layer in self.layers)
+        biases = [layer.bias for layer in self.layers]
+        assert all(bias is not None for bias in biases)  # eqx.nn.Linear allows None
+        return tuple(layer.weight.T for layer in self.layers), tuple(bias[None] for bias in biases if bias is not None)
 
 
 class Residual(eqx.Module):

@@ -4,8 +4,8 @@
 
 So it is the same whatever is computed together: chunks of samples, segments of steps, devices. The generator is
 Threefry-2x32 with its 20 rounds (Salmon et al. 2011), which is also JAX's. JAX keeps that function small for the
-compiler's sake, a loop over rounds that each pass through memory; written out, with one evaluation per number, it is one
-loop of vector instructions and takes about a fifth of the time on a CPU.
+compiler's sake, a loop over rounds that each pass through memory; written out, with one evaluation per number, it is
+one loop of vector instructions and takes about a fifth of the time on a CPU.
 """
 
 import jax
