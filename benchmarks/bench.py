@@ -8,10 +8,12 @@ results by name; `benchmarks/results.md` the table, with the settings of every r
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,11 +86,15 @@ def run(subject: str, limit: float, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "record.json"
         command = [sys.executable, "-m", f"speed.{subject}", "--out", str(out), *(["--quick"] if quick else [])]
+        process = subprocess.Popen(command, cwd=HERE, env=environment(), start_new_session=True)
         try:
-            code = subprocess.run(command, cwd=HERE, env=environment(), timeout=limit).returncode
+            code = process.wait(limit)
             ended = "complete" if code == 0 else f"failed with exit code {code}"
         except subprocess.TimeoutExpired:
             ended = f"stopped after {limit} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and what it started
         record = json.loads(out.read_text()) if out.exists() else {"results": {}, "rows": [], "notes": []}
     record |= {"ended": ended, "seconds": time.perf_counter() - begin}
     return record | {"load_before": load, "load_after": os.getloadavg()[0]}
