@@ -1,8 +1,8 @@
 """Time to accuracy: when the default reaches the best W1 that the paper's method reaches within a budget of seconds.
 
-Both are fits by the command, `ou` and `schlogl`, seed 0. W1 is what a run records between blocks
-(`convergence.csv`, its mean over times); seconds are counted from the begin of training and contain compilation. The paper's method is stopped
-after its budget, so that the ratio is a lower bound where its W1 was still falling.
+Both are fits by the command, `ou` and `schlogl`, seed 0. W1 is what a run records between blocks (`convergence.csv`,
+its mean over times); seconds are counted from the begin of training and contain compilation. The paper's method is
+stopped after its budget, so that the ratio is a lower bound where its W1 was still falling.
 
     python -m speed.accuracy --budget 3600 --out accuracy.json
 """

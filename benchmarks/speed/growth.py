@@ -1,5 +1,4 @@
-"""How time and memory of one pass of Algorithm 1 grow: log-log slopes against samples, steps, weights, conditions and
-times.
+"""How time and memory of one pass of Algorithm 1 grow with samples, steps, weights, conditions and times.
 
 Each series changes one size of a small problem (a neural ODE observed through its state, the weights' sampler in front
 of it). Slopes are fitted to the larger half of a series, where fixed costs no longer count.
