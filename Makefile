@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 OUT ?= runs/ou
 
-.PHONY: install browser demo reproduce reproduce-quick docs test test-slow lint format clean
+.PHONY: install browser demo reproduce reproduce-quick bench bench-quick peers docs test test-slow lint format clean
 
 install: $(STAMP)
 
@@ -31,6 +31,26 @@ browser:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update && \
 	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
 	{ echo "make test opens reports in Chromium; there is none; install it, e.g. sudo apt-get install chromium" >&2; exit 1; }
+
+# Peers of the benchmark in a folder of their own, without what they depend on: nothing may replace what is installed.
+PEERS := build/peers
+BENCH := PYTHONPATH=src:benchmarks:$(PEERS) $(BIN)/python benchmarks/bench.py
+
+peers: $(PEERS)/.installed
+
+$(PEERS)/.installed: benchmarks/requirements.txt | install
+	rm -rf $(PEERS)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --target $(PEERS) -r benchmarks/requirements.txt
+	touch $@
+
+# All measurements of speed: at most 30 minutes on 2 cores, or 5. Absent peers are recorded as absent.
+bench: install
+	-$(MAKE) peers
+	$(BENCH)
+
+bench-quick: install
+	-$(MAKE) peers
+	$(BENCH) --quick
 
 test: install browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -17,6 +17,7 @@ from langenode.models import num_parameters
 from langenode.posteriors import Departures, Reference, graded_grid, langevin, paper_langevin, uniform_grid
 from langenode.posteriors.controls import AutonomousDrift, StepControl
 from langenode.posteriors.langevin import NormalStart, StepNoise, _Running
+from langenode.posteriors.white_noise import white_noise, words_of
 from langenode.simulators import ou
 
 STEP_KINDS = ("exact", "euler")
@@ -635,11 +636,9 @@ def test_a_chain_in_segments_is_one_scan_over_all_steps(monkeypatch, num_steps):
     chain = langevin(standard(2), num_steps=num_steps, layers=(4,), key=jax.random.key(0))
     chain, key = problems.perturbed(chain, 0.3), jax.random.key(1)
     key_start, key_noise = jax.random.split(key)
-    length = chain._segment_length()
-    sizes = [min(length, num_steps - first) for first in range(0, num_steps, length)]
-    white = [jax.random.normal(jax.random.fold_in(key_noise, n), (size, 2)) for n, size in enumerate(sizes)]
+    white = white_noise(words_of(key_noise), jnp.arange(num_steps), 2, jnp.dtype(float))
     begin = chain._begin(chain, key_start)
-    plain = run_with(chain, begin.z[None], jnp.concatenate(white)[None])
+    plain = run_with(chain, begin.z[None], white[None])
     draw, path = problems.quick_jit(lambda c: (c.draw(key=key), c.path(key=key)))(chain)
     assert path.shape == (num_steps + 1, 2)
     np.testing.assert_allclose(path[-1], plain.z[0], rtol=1e-12)

@@ -10,9 +10,9 @@
 
 from collections.abc import Callable
 
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt
 
 # Called between steps of long work: how many are done, of how many (None where that is not known), of which part.
 OnStep = Callable[[int, int | None, str], None]
 
-__all__ = ["Array", "Bool", "Float", "Int", "OnStep", "PRNGKeyArray"]
+__all__ = ["Array", "Bool", "Float", "Int", "OnStep", "PRNGKeyArray", "UInt"]

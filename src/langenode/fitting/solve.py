@@ -6,6 +6,7 @@ Nothing here knows a run folder. Where training stands is stored in a checkpoint
 with the same path resumes there, bit for bit.
 """
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from langenode.inference.importance import log_weights
 from langenode.inference.partition import Where
 from langenode.inference.predictions import sample_weights
 from langenode.inference.problem import Problem
+from langenode.inference.program_memory import choose_memory
 from langenode.inference.training import FitResult, TrainState, initial_state, train
 from langenode.scores import metrics
 from langenode.scores.motion import motion
@@ -211,6 +213,10 @@ def _train(
     on_block: OnBlock | None,
 ) -> Solved:
     settings = build.train_settings(config)
+    choice = choose_memory(problem.variational, settings.num_samples // settings.num_chunks)
+    if choice is not None:
+        reporter.say(str(choice))
+        problem = _keeping(problem, choice.memory)
     train_objective, validation_objective = build.training_objectives(config, problem, data)
     identity = checkpoints.identity(config, data)
     state = None
@@ -229,7 +235,13 @@ def _train(
             on_block=_Between(reporter, checkpoint, identity, on_block),
             budget=config.budget,
         )
+    result = result._replace(problem=_keeping(result.problem, None))
     return _trained(result, settings.num_updates, settings.block)
+
+
+def _keeping(problem: Problem, memory: Any) -> Problem:
+    """The problem with another amount kept for gradients of its sampler."""
+    return dataclasses.replace(problem, posterior=problem.variational.with_memory(memory))
 
 
 class _Between:

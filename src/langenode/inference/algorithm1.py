@@ -114,13 +114,13 @@ def loss_and_gradient(
 def generate(problem: Problem, objective: Objective, keys: Array, diffusion: Array | None = None) -> Sample:
     """One sample per key: a path of the weights (line 4), and the outputs of the model at its end (line 5)."""
 
-    def one(key: PRNGKeyArray) -> Sample:
-        key_path, key_start, key_noise = jax.random.split(key, 3)
-        draw = problem.variational.draw(key=key_path, diffusion=diffusion)
-        model = problem.partition.combine(problem.model, draw.weights)
-        return Sample(draw, objective.run(model, key_start=key_start, key_noise=key_noise))
+    def run(weights: Array, key_start: PRNGKeyArray, key_noise: PRNGKeyArray) -> Outputs:
+        model = problem.partition.combine(problem.model, weights)
+        return objective.run(model, key_start=key_start, key_noise=key_noise)
 
-    return jax.vmap(one)(keys)
+    keys_path, keys_start, keys_noise = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)
+    draws = problem.variational.draws(keys_path, diffusion=diffusion)
+    return Sample(draws, jax.vmap(run)(draws.weights, keys_start, keys_noise))
 
 
 def negative_elbo(

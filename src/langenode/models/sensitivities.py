@@ -24,8 +24,9 @@ from langenode._types import Array, Float
 
 # Set only while a `Forwards` is traced, so that no compiled program depends on when it was made.
 _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
-# Numbers in a state above which steps are differentiated one by one: A costs one tangent of a step for each of them.
-LARGEST_STATE = 8
+# Numbers in a state above which steps are differentiated one by one: A costs one tangent of a step for each of them
+# (docs/reference/speed.md).
+LARGEST_STATE = 1
 
 
 class Forwards(eqx.Module):

@@ -80,12 +80,28 @@ class AbstractVariational(AbstractPosterior):
         """
 
     def draw(self, *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None = None) -> Draw:
-        """One draw; batch with `jax.vmap` over keys, so that results do not depend on how samples are chunked.
-
-        `diffusion` (gamma) takes the place of the stored one, for distributions that have one.
-        """
+        """One draw. `diffusion` (gamma) takes the place of the stored one, for distributions that have one."""
         path, density = path_and_density(self)
         return path.make_draw(density, key=key, diffusion=diffusion)
+
+    def draws(self, keys: Array, *, diffusion: Float[Array, ""] | None = None) -> Draw:
+        """One draw per key: that of `draw` to rounding, so that results do not depend on how samples are chunked."""
+        path, density = path_and_density(self)
+        return path.make_draws(density, keys, diffusion)
+
+    def make_draws(self, density: Any, keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
+        """`make_draw` for many keys; a distribution that has a quicker way for all of them at once takes it here."""
+        return jax.vmap(lambda key: self.make_draw(density, key=key, diffusion=diffusion))(keys)
+
+    def with_memory(self, memory: Any) -> "AbstractVariational":
+        """The same distribution with another amount kept for gradients; itself where there is no choice."""
+        del memory
+        return self
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether gradients of so many draws would keep so much that something has to be chosen."""
+        del num_samples
+        return False
 
     @property
     @abc.abstractmethod
@@ -103,7 +119,7 @@ class AbstractVariational(AbstractPosterior):
 
     def sample(self, num_samples: int, *, key: PRNGKeyArray) -> Float[Array, "sample dim"]:
         """Independent draws, equally weighted."""
-        return jax.vmap(lambda k: self.draw(key=k).weights)(jax.random.split(key, num_samples))
+        return self.draws(jax.random.split(key, num_samples)).weights
 
 
 Trained = TypeVar("Trained", bound=AbstractVariational)

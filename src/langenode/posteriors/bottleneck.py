@@ -5,6 +5,7 @@ A drift net as wide as the weights is O(D^2); the bottleneck runs the chain in `
 only.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -58,6 +59,20 @@ class Bottleneck(AbstractVariational):
         del diffusion
         latent = self.chain.make_draw(density.chain, key=key, diffusion=None)
         return latent._replace(weights=self.decode(latent.weights))
+
+    def make_draws(self, density: "Bottleneck", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
+        """Runs of the chain, all at once, decoded."""
+        del diffusion
+        latent = self.chain.make_draws(density.chain, keys, None)
+        return latent._replace(weights=jax.vmap(self.decode)(latent.weights))
+
+    def with_memory(self, memory: Any) -> "Bottleneck":
+        """The same with another amount kept for gradients of the chain."""
+        return dataclasses.replace(self, chain=self.chain.with_memory(memory))
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether the chain's gradients keep much."""
+        return self.chain.is_long(num_samples)
 
     def path(self, *, key: PRNGKeyArray) -> Float[Array, "knot dim"]:
         """The decoded weights along one run of the chain."""

@@ -7,6 +7,7 @@ bounds, so that a sampler whose prior is normal in v has the truncated prior in 
 `dw/dv = (P(b) - P(a)) p(z) / p((w - mean) / scale)`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -138,7 +139,13 @@ class Bounded(AbstractVariational):
 
     def make_draw(self, density: "Bounded", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """A draw of the free distribution, bent; the reference's density is that of the bent reference."""
-        free = self.inner.make_draw(density.inner, key=key, diffusion=diffusion)
+        return self._bent(self.inner.make_draw(density.inner, key=key, diffusion=diffusion))
+
+    def make_draws(self, density: "Bounded", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
+        """Draws of the free distribution, all at once, bent."""
+        return jax.vmap(self._bent)(self.inner.make_draws(density.inner, keys, diffusion))
+
+    def _bent(self, free: Draw) -> Draw:
         log_reference = free.log_reference - self.truncation.log_slope(free.weights)
         return free._replace(weights=self.truncation.to_weights(free.weights), log_reference=log_reference)
 
@@ -148,6 +155,14 @@ class Bounded(AbstractVariational):
         inner: Any = self.inner
         run = inner.path
         return lambda *, key: self.truncation.to_weights(run(key=key))
+
+    def with_memory(self, memory: Any) -> "Bounded":
+        """The same with another amount kept for gradients."""
+        return dataclasses.replace(self, inner=self.inner.with_memory(memory))
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether the free distribution's gradients keep much."""
+        return self.inner.is_long(num_samples)
 
     def with_diffusion(self, diffusion: Float[Array, ""]) -> "Bounded":
         """The same with another stored gamma."""

@@ -7,7 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.posteriors.networks import NetworkFactory, NetworkName, make_network, width_of
+from langenode.posteriors.many_paths import Matrices, Rows
+from langenode.posteriors.networks import NetworkFactory, NetworkName, Perceptron, make_network, width_of
 
 # Above this many weights a full matrix per step costs more than it explains; then it is diagonal.
 LARGEST_FULL_MATRIX = 32
@@ -44,11 +45,25 @@ class StepControl(eqx.Module):
 
     def __call__(self, z: Float[Array, " dim"], step: Int[Array, ""]) -> Float[Array, " dim"]:
         """The control at state `z` before step number `step`."""
-        progress = step.astype(z.dtype) / self.shift.shape[0]
-        features = jnp.stack([progress, jnp.cos(jnp.pi * progress), jnp.cos(2.0 * jnp.pi * progress)])
         gain = self.gain[step]
         linear = gain @ z if gain.ndim == 2 else gain * z
-        return linear + self.shift[step] + self.network(jnp.concatenate([z, features]))
+        return linear + self.shift[step] + self.network(jnp.concatenate([z, self._features(step, z.dtype)]))
+
+    def _features(self, step: Int[Array, "*step"], dtype: Any) -> Float[Array, "*step 3"]:
+        """What the net sees of the pseudo-time."""
+        progress = step.astype(dtype) / self.shift.shape[0]
+        return jnp.stack([progress, jnp.cos(jnp.pi * progress), jnp.cos(2.0 * jnp.pi * progress)], -1)
+
+    def for_many(self) -> tuple[Matrices, Rows] | None:
+        """The control as `run_paths` takes it; None where its net is no perceptron or its gain is a matrix."""
+        if not isinstance(self.network, Perceptron) or self.gain.ndim == 3:
+            return None
+        matrices, biases = self.network.affine_maps()
+        # What the first layer makes of the pseudo-time is a bias that changes from step to step.
+        features = self._features(jnp.arange(self.shift.shape[0]), self.shift.dtype)
+        biases = (biases[0] + features @ matrices[0][-3:], *biases[1:])
+        rows = Rows(biases[:-1], biases[-1] + self.shift, self.gain, jnp.ones((1, 1), self.shift.dtype))
+        return (matrices[0][:-3], *matrices[1:]), rows
 
 
 class AutonomousDrift(eqx.Module):
@@ -84,3 +99,11 @@ class AutonomousDrift(eqx.Module):
         """The control at state `z`; the step is ignored."""
         del step
         return self.network(z) - (self.contraction - 1.0) * z
+
+    def for_many(self) -> tuple[Matrices, Rows] | None:
+        """The control as `run_paths` takes it; None where its net is no perceptron."""
+        if not isinstance(self.network, Perceptron):
+            return None
+        matrices, biases = self.network.affine_maps()
+        gain = jnp.full((1, 1), 1.0 - self.contraction, biases[-1].dtype)
+        return matrices, Rows(biases[:-1], biases[-1], gain, jnp.ones_like(gain))

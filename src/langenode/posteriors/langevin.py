@@ -14,6 +14,7 @@ weight is the ratio of these same discrete densities, so bounds and importance w
 run, at any number of steps.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -37,7 +38,9 @@ from langenode.posteriors.base import (
     only,
 )
 from langenode.posteriors.controls import LARGEST_FULL_MATRIX, StepControl
+from langenode.posteriors.many_paths import Ends, Memory, Rates, run_paths
 from langenode.posteriors.networks import NetworkFactory, NetworkName
+from langenode.posteriors.white_noise import white_noise, words_of
 
 StepKind = Literal["exact", "euler"]
 NoiseKind = Literal["full", "diagonal", "fixed"]
@@ -45,6 +48,8 @@ NoiseKind = Literal["full", "diagonal", "fixed"]
 # Numbers kept per sample for back-propagation above which the scan is cut into recomputed segments (METHOD: 681 MiB
 # for a plain scan against 15 MiB for two levels, at 1.5 times the time).
 LARGEST_PLAIN_SCAN = 65_536
+# The same for all samples of the form that `many_paths` runs.
+LARGEST_PLAIN_BYTES = 2**25
 
 
 class NormalStart(eqx.Module):
@@ -135,7 +140,7 @@ class Langevin(AbstractVariational):
     training can follow a schedule. The reference has unit variance for every gamma; without `keeps_variance` its drift
     is -z and its variance gamma^2, as printed in the paper. `loss_terms` are what training uses. `control` is
     `u(z, step)`; its `width`, where it has one, is the number of intermediate results that back-propagation keeps per
-    evaluation.
+    evaluation. `memory` is what is kept for gradients; None chooses by the size.
     """
 
     reference: Reference
@@ -150,6 +155,7 @@ class Langevin(AbstractVariational):
     estimator: Estimator = eqx.field(static=True, default="reparametrised")
     keeps_variance: bool = eqx.field(static=True, default=True)
     loss_terms: BoundTerms = eqx.field(static=True, default=BoundTerms())
+    memory: Memory | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         check_estimator(self.estimator)
@@ -179,12 +185,56 @@ class Langevin(AbstractVariational):
         """The same chain with another stored gamma."""
         return eqx.tree_at(lambda chain: chain.diffusion, self, self._gamma(diffusion))
 
+    def with_memory(self, memory: Memory | None) -> "Langevin":
+        """The same chain, which keeps more or less for its gradient (`many_paths`); its draws are the same."""
+        return dataclasses.replace(self, memory=memory)
+
+    def is_long(self, num_samples: int) -> bool:
+        """Whether a gradient that keeps everything would keep more than `LARGEST_PLAIN_BYTES`."""
+        width = getattr(self.control, "width", 0)
+        kept = self.num_steps * (3 * self.dim + 2 * width) * self.reference.mean.dtype.itemsize
+        return self._is_for_many() and num_samples * kept > LARGEST_PLAIN_BYTES
+
+    def _is_for_many(self) -> bool:
+        """Whether the chain has the form of `run_paths`."""
+        form = getattr(self.control, "for_many", lambda: None)
+        return eqx.filter_eval_shape(form) is not None and self._noise_scale() is not None
+
     def make_draw(self, density: "Langevin", *, key: PRNGKeyArray, diffusion: Float[Array, ""] | None) -> Draw:
         """Run the chain once."""
         last, _ = self._run(density, key, diffusion)
+        return self._finished(*last, diffusion)
+
+    def make_draws(self, density: "Langevin", keys: Array, diffusion: Float[Array, ""] | None) -> Draw:
+        """Run the chain for every key: all together where it has the form of `run_paths` and one gradient."""
+        form, scale = getattr(self.control, "for_many", lambda: None)(), self._noise_scale()
+        if form is None or scale is None or density is not self:
+            return super().make_draws(density, keys, diffusion)
+        memory = self.memory or ("two_level" if self.is_long(len(keys)) else "plain")
+        (matrices, rows), coefficients = form, self._coefficients(diffusion)
+        keys_start, keys_noise = jax.vmap(jax.random.split, out_axes=1)(keys)
+        begin = jax.vmap(lambda key: self._begin(self, key))(keys_start)
+        rates = Rates(coefficients.decay, coefficients.push / coefficients.noise, coefficients.noise)
+        rows = rows._replace(scale=jnp.exp(scale))
+        ends: Ends = run_paths(matrices, rows, rates, begin.z, words_of(keys_noise), memory)
+        # What does not depend on the state: the KL of the noise, and its part in the ratio of densities.
+        noise_kl = 0.5 * jnp.sum(jnp.exp(2.0 * scale) - 1.0 - 2.0 * scale)
+        noise_log_det = jnp.sum(scale)
+        log_ratio = begin.log_ratio + ends.log_ratio - noise_log_det
+        return jax.vmap(lambda z, kl, ratio: self._finished(z, kl, ratio, diffusion))(
+            ends.z, begin.kl + ends.kl + noise_kl, log_ratio
+        )
+
+    def _noise_scale(self) -> Float[Array, "step #dim"] | None:
+        """The log scale of the noise of every step, or one row for all; None where it is correlated."""
+        if isinstance(self.noise, UnitNoise):
+            return jnp.zeros((1, 1), self.reference_start.mean.dtype)
+        return self.noise.log_scale if self.noise.lower is None else None
+
+    def _finished(self, z: Array, kl: Array, log_ratio: Array, diffusion: Float[Array, ""] | None) -> Draw:
         mean, scale = self.terminal_reference(diffusion)
-        log_reference = normal_log_density(last.z, mean, scale) - self.reference.log_det
-        return Draw(self.reference.to_weights(last.z), last.kl, last.log_ratio, log_reference)
+        log_reference = normal_log_density(z, mean, scale) - self.reference.log_det
+        return Draw(self.reference.to_weights(z), kl, log_ratio, log_reference)
 
     @property
     def num_noise(self) -> int:
@@ -291,7 +341,7 @@ class Langevin(AbstractVariational):
     ) -> tuple[_Running, Float[Array, "knot dim"] | None]:
         """The end of a run with what it has gathered, and all its states where they are wanted."""
         key_start, key_noise = jax.random.split(key)
-        begin = self._begin(density, key_start)
+        begin, words = self._begin(density, key_start), words_of(key_noise)
 
         def step(running, xs):
             index, coefficients, white = xs
@@ -299,10 +349,9 @@ class Langevin(AbstractVariational):
             return running, running.z if keep_path else None
 
         def run_segment(running, xs):
-            number, (indices, coefficients) = xs
+            indices, coefficients = xs
             # Random numbers in bulk, a segment at a time: cheaper than a call per step, and never all of them at once.
-            shape = (indices.shape[0], self.dim)
-            white = jax.random.normal(jax.random.fold_in(key_noise, number), shape, running.z.dtype)
+            white = white_noise(words, indices, self.dim, running.z.dtype)
             return jax.lax.scan(step, running, (indices, coefficients, white))
 
         steps = (jnp.arange(self.num_steps), self._coefficients(diffusion))
@@ -324,7 +373,7 @@ class Langevin(AbstractVariational):
 
 
 def scan_segments(run_segment: Callable, carry: Any, steps: Any, length: int) -> tuple[Any, Any]:
-    """Scan over segments of steps: `run_segment(carry, (number, steps)) -> carry, outputs`.
+    """Scan over segments of steps: `run_segment(carry, steps) -> carry, outputs`.
 
     Of several segments back-propagation keeps only the ends and recomputes the rest. The last one may be shorter.
     """
@@ -333,10 +382,10 @@ def scan_segments(run_segment: Callable, carry: Any, steps: Any, length: int) ->
     folded = jax.tree.map(lambda x: x[: num * length].reshape(num, length), steps)
     if num_steps > length:
         run_segment = jax.checkpoint(run_segment)
-    carry, outputs = jax.lax.scan(run_segment, carry, (jnp.arange(num), folded))
+    carry, outputs = jax.lax.scan(run_segment, carry, folded)
     outputs = jax.tree.map(lambda y: y.reshape(num * length, *y.shape[2:]), outputs)
     if rest:
-        carry, last = run_segment(carry, (jnp.asarray(num), jax.tree.map(lambda x: x[num * length :], steps)))
+        carry, last = run_segment(carry, jax.tree.map(lambda x: x[num * length :], steps))
         outputs = jax.tree.map(lambda y, end: jnp.concatenate([y, end]), outputs, last)
     return carry, outputs
 

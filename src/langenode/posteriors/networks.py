@@ -40,6 +40,12 @@ class Perceptron(eqx.Module):
             x = jnp.tanh(layer(x))
         return self.layers[-1](x)
 
+    def affine_maps(self) -> tuple[tuple[Float[Array, "_ _"], ...], tuple[Float[Array, "1 _"], ...]]:
+        """Matrices and biases of all layers, for products with rows: `x @ matrix + bias`."""
+        biases = [layer.bias for layer in self.layers]
+        assert all(bias is not None for bias in biases)  # eqx.nn.Linear allows None
+        return tuple(layer.weight.T for layer in self.layers), tuple(bias[None] for bias in biases if bias is not None)
+
 
 class Residual(eqx.Module):
     """`h = A x + a`, then `h <- h + C tanh(B h + b) + c` for each entry of `widths`, then an affine map of h.
