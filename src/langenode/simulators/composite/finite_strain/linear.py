@@ -1,0 +1,93 @@
+"""Linear systems of a path: one factor is kept, as the preconditioner of conjugate gradients, until it serves no more.
+
+Along a path the stiffness changes little, so that conjugate gradients with an old factor need few steps, each of which
+costs a hundredth of a new factor. The way out is a new factor, and with it a direct solve.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from langenode._types import Float
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+SolverName = Literal["kept", "direct", "pardiso"]
+# A new factor costs as much as some hundred steps; a factor that needs this many is of little use in what follows.
+MOST_STEPS = 60
+
+
+class SolveError(ArithmeticError):
+    """A linear system without a usable solution."""
+
+
+class Solver:
+    """Solves systems with symmetric matrices that change little from one to the next.
+
+    `kept`: SciPy's SuperLU, its factor kept as a preconditioner. `direct`: a new factor for every system. `pardiso`: the
+    same by pypardiso, where installed.
+    """
+
+    def __init__(self, name: SolverName = "kept"):
+        self.name = name
+        self.num_factors = 0
+        self.num_steps = 0
+        self._factor = None
+
+    def solve(
+        self, matrix: "csr_array", load: Float[np.ndarray, " unknown"], tolerance: float
+    ) -> Float[np.ndarray, " unknown"]:
+        """Return the solution; `tolerance` is of the residual in the preconditioner's norm, for the kept factor."""
+        if not (np.all(np.isfinite(matrix.data)) and np.all(np.isfinite(load))):  # a factorisation may end the process
+            raise SolveError("a linear system must be finite; the stiffness or the forces are not")
+        if self.name == "pardiso":
+            from langenode.simulators.composite.stiffness import pardiso_solve
+
+            self.num_factors += 1
+            return _finite(pardiso_solve(matrix.tocsc(), load))
+        if self.name == "direct" or self._factor is None:
+            return self._solve_anew(matrix, load)
+        found = self._iterate(matrix, load, tolerance)
+        return self._solve_anew(matrix, load) if found is None else found
+
+    def _solve_anew(self, matrix: "csr_array", load: np.ndarray) -> np.ndarray:
+        from scipy.sparse.linalg import splu
+
+        self.num_factors += 1
+        options = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+        try:
+            # Symmetric: rows are columns.
+            self._factor = splu(matrix.T, **options)
+        except RuntimeError as error:
+            self._factor = None
+            raise SolveError(f"a stiffness must be regular; its factorisation failed ({error})") from error
+        return _finite(self._factor.solve(load))
+
+    def _iterate(self, matrix: "csr_array", load: np.ndarray, tolerance: float) -> np.ndarray | None:
+        """Return the solution by conjugate gradients, or None: too many steps, or a matrix that is not positive."""
+        assert self._factor is not None
+        solution, residual = np.zeros_like(load), load.copy()
+        descent = self._factor.solve(residual)
+        direction, size = descent.copy(), residual @ descent
+        first = size
+        for _ in range(MOST_STEPS):
+            if size <= tolerance**2 * first:
+                return solution
+            image = matrix @ direction
+            curvature = direction @ image
+            if not (curvature > 0.0 and size > 0.0):
+                return None
+            self.num_steps += 1
+            solution += size / curvature * direction
+            residual -= size / curvature * image
+            descent = self._factor.solve(residual)
+            size, before = residual @ descent, size
+            direction = descent + size / before * direction
+        return None
+
+
+def _finite(solution: np.ndarray) -> np.ndarray:
+    if not np.all(np.isfinite(solution)):
+        raise SolveError("a linear system must have a finite solution; it has none")
+    return solution
