@@ -15,7 +15,7 @@ from langenode.simulators.composite.finite_strain.potential import Moduli, Respo
 from langenode.simulators.composite.prony import Prony
 
 # The predictor moves the boundary, so that its error is not made good as cheaply as that of a Newton iteration.
-PREDICTOR_TOLERANCE, NEWTON_TOLERANCE = 1e-6, 1e-3
+PREDICTOR_TOLERANCE, NEWTON_TOLERANCE = 1e-6, 1e-5
 MOST_ITERATIONS, MOST_HALVINGS, DEEPEST_CUT = 15, 5, 5
 # Of the line search: the slope along the direction must fall to this share.
 LEAST_PROGRESS = 0.8
@@ -51,7 +51,7 @@ class CellProblem:
         prony: Prony,
         *,
         solver: SolverName = "kept",
-        tolerance: float = 1e-6,
+        tolerance: float = 1e-5,
         on_iteration: Callable[[Iteration], None] | None = None,
     ):
         self.cell, self.voxels, self.prony = cell, voxels, prony
@@ -62,7 +62,8 @@ class CellProblem:
         self._tangent: tuple[float, np.ndarray] | None = None
 
     def start(self) -> State:
-        """Return the relaxed, undeformed cell."""
+        """Return the relaxed, undeformed cell, for a new path; the factor of an earlier one is of use still."""
+        self._tangent, self.stress_scale = None, 0.0
         points = (len(self.cell.freedoms), 8, 3, 3)
         memory = np.zeros((self.prony.num_times, *points))
         return State(np.eye(3), np.zeros(self.cell.num), np.zeros(points), memory)
