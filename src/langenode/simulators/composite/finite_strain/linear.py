@@ -1,7 +1,9 @@
 """Linear systems of a path: one factor is kept, as the preconditioner of conjugate gradients, until it serves no more.
 
 Along a path the stiffness changes little, so that conjugate gradients with an old factor need few steps, each of which
-costs a hundredth of a new factor. The way out is a new factor, and with it a direct solve.
+costs a hundredth of a new factor. The way out is a new factor, and with it a direct solve. A matrix that is not positive
+definite is refused: Newton's method would go to a saddle of the energy (glass has spurious ones), whose stresses are
+thousands of times too large.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +22,13 @@ MOST_STEPS = 60
 
 class SolveError(ArithmeticError):
     """A linear system without a usable solution."""
+
+
+class IndefiniteError(SolveError):
+    """A stiffness that is not positive definite: of a state that is no minimum of the energy."""
+
+    def __init__(self):
+        super().__init__("a stiffness must be positive definite; it is not, so that the state is no minimum")
 
 
 class Solver:
@@ -62,10 +71,13 @@ class Solver:
         except RuntimeError as error:
             self._factor = None
             raise SolveError(f"a stiffness must be regular; its factorisation failed ({error})") from error
+        if np.any(self._factor.U.diagonal() <= 0.0):  # pivots are on the diagonal: their signs are the eigenvalues'
+            self._factor = None
+            raise IndefiniteError
         return _finite(self._factor.solve(load))
 
     def _iterate(self, matrix: "csr_array", load: np.ndarray, tolerance: float) -> np.ndarray | None:
-        """Return the solution by conjugate gradients, or None: too many steps, or a matrix that is not positive."""
+        """Return the solution by conjugate gradients, or None after too many steps."""
         assert self._factor is not None
         solution, residual = np.zeros_like(load), load.copy()
         descent = self._factor.solve(residual)
@@ -76,8 +88,8 @@ class Solver:
                 return solution
             image = matrix @ direction
             curvature = direction @ image
-            if not (curvature > 0.0 and size > 0.0):
-                return None
+            if not curvature > 0.0:
+                raise IndefiniteError
             self.num_steps += 1
             solution += size / curvature * direction
             residual -= size / curvature * image

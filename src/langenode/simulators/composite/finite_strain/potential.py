@@ -48,6 +48,13 @@ def point_energy(f: Tensor, history: Tensor, matrix: Array, lame: Array, shear: 
     return 0.5 * matrix * distortion + jnp.sum(history * strain) + glass
 
 
+def glass_stress(f: Tensor, lame: Array, shear: Array) -> Tensor:
+    """Return the glass's second Piola-Kirchhoff stress."""
+    identity = jnp.eye(3, dtype=f.dtype)
+    strain = 0.5 * (f.T @ f - identity)
+    return lame * jnp.trace(strain) * identity + 2.0 * shear * strain
+
+
 _over_points = jax.vmap(jax.vmap(point_energy, (0, 0, None, None, None)))
 _determinants = jax.vmap(jax.vmap(determinant))
 
@@ -76,11 +83,14 @@ def respond(fluctuation: Array, mean: Array, shapes: Array, history: Histories, 
 
 @jax.jit
 def _tangents(
-    fluctuation: Array, mean: Array, shapes: Array, history: Histories, moduli: Moduli
+    fluctuation: Array, mean: Array, shapes: Array, history: Histories, moduli: Moduli, is_safe: Array
 ) -> tuple[Float[Array, "voxel 8 9 9"], Float[Array, "voxel 24"]]:
     """Return the second derivative by F at all points at fixed pressure, and the first one of the voxels' mean J."""
     f = deformation(fluctuation, mean, shapes)
-    pressure = moduli.bulk * (_determinants(f).mean(1) - 1.0)
+    pressure = jnp.where(is_safe, 0.0, moduli.bulk * (_determinants(f).mean(1) - 1.0))
+    # A constant stress subtracted as a history leaves the second derivative by E, and removes that stress's own part.
+    glass = jax.vmap(jax.vmap(glass_stress, (0, None, None)))(f, moduli.lame, moduli.shear)
+    history = jnp.where(is_safe, history - glass, history)
 
     def enthalpy(f: Array, history: Array, matrix: Array, lame: Array, shear: Array, pressure: Array) -> Array:
         return point_energy(f, history, matrix, lame, shear) + pressure * determinant(f)
@@ -93,15 +103,25 @@ def _tangents(
 
 
 def stiffness(
-    fluctuation: Array, mean: Array, shapes: np.ndarray, history: Histories, moduli: Moduli
+    fluctuation: np.ndarray,
+    mean: np.ndarray,
+    shapes: np.ndarray,
+    history: np.ndarray,
+    moduli: Moduli,
+    *,
+    is_safe: bool = False,
 ) -> Float[np.ndarray, "voxel 24 24"]:
     """Return the second derivative of every voxel's energy by the displacements of its corners.
 
     At each point B'AB with the 9 x 9 second derivative A by F at fixed pressure, and for the voxel's mean dilatation
     one product of vectors: half the time of differentiating by the 24 displacements. Small products are NumPy's, which
     is three times as fast at them as XLA.
+
+    With `is_safe` the pressure and the stress of the glass are left out. Rigid spheres that a linear step has turned
+    are stretched by it, and these great spurious stresses can make the stiffness indefinite; without them it is not.
     """
-    inner, dilatation = (np.asarray(part) for part in _tangents(fluctuation, mean, shapes, history, moduli))
+    parts = _tangents(fluctuation, mean, shapes, history, moduli, np.array(is_safe))
+    inner, dilatation = (np.asarray(part) for part in parts)
     operator = np.einsum("qak,ij->qikaj", shapes, np.eye(3)).reshape(8, 9, 24)
     products = np.matmul(inner, operator).reshape(-1, 72, 24)
     whole = np.matmul(operator.reshape(72, 24).T / 8.0, products)

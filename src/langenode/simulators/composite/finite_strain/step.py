@@ -9,7 +9,7 @@ import numpy as np
 from langenode._types import Float
 from langenode.simulators.composite.finite_strain import potential
 from langenode.simulators.composite.finite_strain.cell import Cell
-from langenode.simulators.composite.finite_strain.linear import SolveError, Solver, SolverName
+from langenode.simulators.composite.finite_strain.linear import IndefiniteError, SolveError, Solver, SolverName
 from langenode.simulators.composite.finite_strain.materials import Voxels, relaxation
 from langenode.simulators.composite.finite_strain.potential import Moduli, Response
 from langenode.simulators.composite.prony import Prony
@@ -17,8 +17,8 @@ from langenode.simulators.composite.prony import Prony
 # The predictor moves the boundary, so that its error is not made good as cheaply as that of a Newton iteration.
 PREDICTOR_TOLERANCE, NEWTON_TOLERANCE = 1e-6, 1e-5
 MOST_ITERATIONS, MOST_HALVINGS, DEEPEST_CUT = 15, 5, 5
-# Of the line search: the slope along the direction must fall to this share.
-LEAST_PROGRESS = 0.8
+# Of the line search: the energy must fall by this share of what its slope promises, but for rounding errors.
+LEAST_PROGRESS, ROUNDING = 1e-4, 1e-12
 
 
 class StepError(ArithmeticError):
@@ -134,33 +134,44 @@ class _Step:
         return state.unknowns - problem.solver.solve(matrix, self.cell.gather(forces), PREDICTOR_TOLERANCE)
 
     def _improve(self, unknowns: np.ndarray, response: Response) -> tuple[np.ndarray, Response]:
-        """Return the fluctuation after a Newton iteration, its length halved until the slope along it falls."""
+        """Return the fluctuation after a Newton iteration, its length halved until the energy falls."""
         problem = self.problem
-        voxels = self._stiffness(unknowns, self.mean)
         forces = self.cell.gather(np.asarray(response.forces))
-        direction = -problem.solver.solve(self.cell.matrix(voxels), forces, NEWTON_TOLERANCE)
-        problem._tangent = (self.dt, voxels)
-        slope, share = forces @ direction, 1.0
+        direction = self._direction(unknowns, forces)
+        slope, energy, share = float(forces @ direction), float(response.energy), 1.0
         for _ in range(MOST_HALVINGS):
             trial = unknowns + share * direction
             found = self._respond(trial, self.mean)
-            along = self.cell.gather(np.asarray(found.forces)) @ direction
-            # Near the end slopes are rounding errors of the energy.
-            is_lower = abs(along) <= LEAST_PROGRESS * abs(slope) or abs(slope) <= 1e-13 * abs(float(found.energy))
-            if _is_sound(found) and is_lower:
+            limit = energy + LEAST_PROGRESS * share * slope + ROUNDING * abs(energy)
+            if _is_sound(found) and float(found.energy) <= limit:
                 if problem._on_iteration is not None:
-                    problem._on_iteration(Iteration(abs(float(slope)), share))
+                    problem._on_iteration(Iteration(abs(slope), share))
                 return trial, found
             share *= 0.5
-        raise StepError("no length of a Newton iteration lowers the residual")
+        raise StepError("no length of a Newton iteration lowers the energy")
+
+    def _direction(self, unknowns: np.ndarray, forces: np.ndarray) -> np.ndarray:
+        """Return Newton's direction, or that of the safe stiffness where the full one is not positive definite."""
+        problem = self.problem
+        for is_safe in (False, True):
+            voxels = self._stiffness(unknowns, self.mean, is_safe=is_safe)
+            try:
+                found = -problem.solver.solve(self.cell.matrix(voxels), forces, NEWTON_TOLERANCE)
+            except IndefiniteError:
+                if is_safe:
+                    raise
+            else:
+                problem._tangent = (self.dt, voxels)
+                return found
+        raise AssertionError
 
     def _respond(self, unknowns: np.ndarray, mean: np.ndarray) -> Response:
         at_voxels, shapes = self.cell.at_voxels(unknowns), self.cell.gradients
         return potential.respond(at_voxels, mean, shapes, self.history, self.moduli)
 
-    def _stiffness(self, unknowns: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    def _stiffness(self, unknowns: np.ndarray, mean: np.ndarray, *, is_safe: bool = False) -> np.ndarray:
         at_voxels, shapes = self.cell.at_voxels(unknowns), self.cell.gradients
-        return potential.stiffness(at_voxels, mean, shapes, self.history, self.moduli)
+        return potential.stiffness(at_voxels, mean, shapes, self.history, self.moduli, is_safe=is_safe)
 
     def _mean_stress(self, response: Response) -> np.ndarray:
         return second_piola(self.mean, np.asarray(response.mean_stress))
