@@ -107,7 +107,18 @@ Vary = Annotated[
 Seeds = Annotated[str | None, typer.Option(help="Seeds of every point, or method: 1,2,3.")]
 SweepOut = Annotated[Path | None, typer.Option(help="The sweep's folder; runs/NAME-sweep by default.")]
 Jobs = Annotated[int | None, typer.Option(help="How many points at a time; as many as cores by default.", min=1)]
-CompareJobs = Annotated[int, typer.Option(help="How many runs at a time; their times suffer from each other.", min=1)]
+CompareJobs = Annotated[
+    int | None,
+    typer.Option(help="How many runs at a time, 1 by default; their times suffer from each other.", min=1),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run by the workers of the Dask scheduler at this address, e.g. tcp://10.0.0.1:8786 "
+        "(pip install 'langenode[cluster]').",
+    ),
+]
 ReproduceArgument = Annotated[
     str,
     typer.Argument(

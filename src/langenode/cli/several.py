@@ -18,6 +18,7 @@ class Asked(NamedTuple):
     force: bool
     as_json: bool
     verbose: bool
+    scheduler: str | None = None
 
 
 def with_columns(layers: list[dict[str, Any]], columns: dict[str, Any], file: Path | None) -> list[dict[str, Any]]:
@@ -52,7 +53,9 @@ def sweep_settings(what: str, asked: Asked, vary: Sequence[str], metric: str | N
     for name, why in plan.unused:
         reporter.say(f"note: {name} has no effect with {why}")
     folder = Path("runs") / f"{_name(subject)}-sweep" if asked.out is None else asked.out
-    found = sweep.run_sweep(folder, plan, reporter, jobs=asked.jobs, metric=metric, force=asked.force)
+    _check_scheduler(asked)
+    where: dict[str, Any] = {"jobs": asked.jobs, "scheduler": asked.scheduler}
+    found = sweep.run_sweep(folder, plan, reporter, metric=metric, force=asked.force, **where)
     if asked.as_json:
         print_json(found)
     else:
@@ -73,14 +76,30 @@ def reproduce_paper(what: str, asked: Asked, *, quick: bool) -> None:
     seeds = None if asked.seeds is None else parse_values(asked.seeds)
     plan = reproduction_plan.make_plan(what, seeds, quick=quick)
     folder = Path("runs") / ("reproduction-quick" if quick else "reproduction") if asked.out is None else asked.out
-    reproduction.say_plan(folder, plan, reporter, jobs=asked.jobs, force=asked.force)
-    found = reproduction.run_reproduction(folder, plan, reporter, jobs=asked.jobs, force=asked.force)
+    _check_scheduler(asked)
+    where: dict[str, Any] = {"jobs": asked.jobs, "scheduler": asked.scheduler}
+    reproduction.say_plan(folder, plan, reporter, force=asked.force, **where)
+    found = reproduction.run_reproduction(folder, plan, reporter, force=asked.force, **where)
     if asked.as_json:
         print_json(found)
     else:
         screen.print_reproduction(found)
         print(f"The reproduction is in {folder}; open {folder / 'reproduction.html'}")
     _exit_where_failed("run", "the page or request.json", found["failed"], len(plan.points))
+
+
+def _check_scheduler(asked: Asked) -> None:
+    """A scheduler must answer before a folder is made or, with --force, emptied; it knows how many runs go together."""
+    from langenode.runs.workers import check_scheduler
+
+    if asked.scheduler is None:
+        return
+    if asked.jobs is not None:
+        refuse(
+            f"a scheduler decides how many runs go at a time; got --jobs {asked.jobs} as well; drop it, or start as "
+            "many workers"
+        )
+    check_scheduler(asked.scheduler)
 
 
 def _subject(what: str) -> Any:
@@ -173,7 +192,9 @@ def compare_methods(
     for name, why in plan.refused.items():
         reporter.say(f"note: {name} is not run: {why}")
     folder = Path("runs") / f"{_name(subject)}-comparison" if asked.out is None else asked.out
-    found = running.run_comparison(folder, plan, reporter, jobs=asked.jobs or 1, force=asked.force)
+    _check_scheduler(asked)
+    where: dict[str, Any] = {"jobs": asked.jobs or 1, "scheduler": asked.scheduler}
+    found = running.run_comparison(folder, plan, reporter, force=asked.force, **where)
     if asked.as_json:
         print_json(found)
     else:

@@ -33,6 +33,7 @@ from langenode.cli.options import (
     ReproduceSeeds,
     Rest,
     RunArgument,
+    Scheduler,
     Seed,
     Seeds,
     Set,
@@ -239,7 +240,8 @@ def compare(
     target: Target = None,
     stochastic: Stochastic = None,
     out: CompareOut = None,
-    jobs: CompareJobs = 1,
+    jobs: CompareJobs = None,
+    scheduler: Scheduler = None,
     config: ConfigFile = None,
     set_: Set = None,
     trajectory: Trajectory = None,
@@ -263,11 +265,11 @@ def compare(
     chosen = several.with_columns(work.layers(config, set_, target=target, stochastic=stochastic), columns, data)
     several.refuse_several_subjects(runs or [], experiment, data)
     if experiment is None and data is None:
-        named = {"--methods": methods, "--budget": budget, "--seeds": seeds}
+        named = {"--methods": methods, "--budget": budget, "--seeds": seeds, "--scheduler": scheduler}
         several.refuse_without_subject(runs or [], chosen, named)
         several.compare_runs(runs or [], out or Path("comparison.html"), force=force, as_json=json_)
         return
-    asked = several.Asked(chosen, seeds, out, jobs, force, json_, verbose)
+    asked = several.Asked(chosen, seeds, out, jobs, force, json_, verbose, scheduler)
     several.compare_methods(experiment, data, asked, methods, budget)
 
 
@@ -287,6 +289,7 @@ def sweep(
     rest: Rest = None,
     out: SweepOut = None,
     jobs: Jobs = None,
+    scheduler: Scheduler = None,
     metric: Metric = None,
     config: ConfigFile = None,
     set_: Set = None,
@@ -309,7 +312,8 @@ def sweep(
     layers = work.layers(config, set_, method=method, target=target, stochastic=stochastic, rest=rest)
     columns = work.columns(trajectory, time, inputs, outputs, initial, condition, unit)
     file = None if subject in DEMONSTRATIONS else Path(subject)
-    asked = several.Asked(several.with_columns(layers, columns, file), seeds, out, jobs, force, json_, verbose)
+    layers = several.with_columns(layers, columns, file)
+    asked = several.Asked(layers, seeds, out, jobs, force, json_, verbose, scheduler)
     several.sweep_settings(subject, asked, vary or [], metric)
 
 
@@ -322,6 +326,7 @@ def reproduce(
     quick: Quick = False,
     seeds: ReproduceSeeds = None,
     jobs: ReproduceJobs = None,
+    scheduler: Scheduler = None,
     out: ReproduceOut = None,
     force: Force = False,
     json_: Json = False,
@@ -332,7 +337,7 @@ def reproduce(
     The number of runs and an estimate of their time are said first. Each run is a folder of its own; the same command
     resumes with what is missing. Writes reproduction.html and reproduction.json.
     """
-    asked = several.Asked([], seeds, out, jobs, force, json_, verbose)
+    asked = several.Asked([], seeds, out, jobs, force, json_, verbose, scheduler)
     several.reproduce_paper(what, asked, quick=quick)
 
 

@@ -22,6 +22,7 @@ from langenode.fitting.progress import Reporter
 from langenode.runs import stages
 from langenode.runs.own_file import OwnFile, facts_of
 from langenode.runs.processes import Ended, num_cores, run_commands
+from langenode.runs.remote_commands import run_commands_remotely
 from langenode.runs.stored import has_config
 from langenode.storage.folder import RunFolder, RunFolderError, plain, read_provenance, read_record, write_json
 from langenode.storage.writing import sweep
@@ -234,8 +235,12 @@ def run_points(
     num_points: int,
     num_done: int,
     jobs: int | None,
+    scheduler: str | None = None,
 ) -> dict[str, str]:
-    """Run points side by side; what each failed of, for those that did. `num_done` of all are complete already."""
+    """Run points side by side; what each failed of, for those that did. `num_done` of all are complete already.
+
+    They run in `jobs` processes of this machine, or by the workers of the Dask scheduler at an address.
+    """
     if not pending:
         return {}
     commands = {point.name: command(folder, point) for point in pending}
@@ -252,7 +257,11 @@ def run_points(
         reporter.say("\n".join(map(shlex.join, commands.values())))
     folder.logs.mkdir(exist_ok=True)
     with reporter.task(f"runs of the {folder.kind}", first=num_done) as task:
-        run_commands(commands, folder.logs, jobs=min(jobs or num_cores(), len(pending)), on_end=on_end)
+        if scheduler is None:
+            run_commands(commands, folder.logs, jobs=min(jobs or num_cores(), len(pending)), on_end=on_end)
+        else:
+            folders = {point.name: folder.run(point).path for point in pending}
+            run_commands_remotely(commands, folders, folder.logs, scheduler=scheduler, on_end=on_end)
     return {name: error for name, error in ended.items() if error is not None}
 
 

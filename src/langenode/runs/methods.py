@@ -101,7 +101,9 @@ def _point(subject: Subject, base: Mapping[str, Any], method: str, seed: Any) ->
 # The work
 
 
-def run_comparison(path: Path, plan: Plan, reporter: Reporter, *, jobs: int, force: bool) -> dict[str, Any]:
+def run_comparison(
+    path: Path, plan: Plan, reporter: Reporter, *, jobs: int, force: bool, scheduler: str | None = None
+) -> dict[str, Any]:
     """Run what is not complete, the first of every seed before the others; then compare all that there is."""
     folder = ComparisonFolder(path)
     with RunFolder(path).locked():
@@ -110,7 +112,7 @@ def run_comparison(path: Path, plan: Plan, reporter: Reporter, *, jobs: int, for
         num, num_done = len(plan.points), len(plan.points) - len(pending)
         reporter.say(f"{num} runs" + (f", {num_done} of them complete already" if num_done else ""))
         first = _first_of_seeds(folder, plan.points, pending)
-        counts = {"num_points": num, "jobs": jobs}
+        counts: dict[str, Any] = {"num_points": num, "jobs": jobs, "scheduler": scheduler}
         errors = grid.run_points(folder, first, reporter, num_done=num_done, **counts)
         rest = [point for point in pending if point not in first]
         for point in rest:

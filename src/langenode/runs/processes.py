@@ -42,7 +42,7 @@ def run_commands(
     """
     share = str(max(1, num_cores() // jobs))
     children = _Children(dict.fromkeys(THREADS, share) | dict(os.environ))
-    with _terminated_is_interrupted(), ThreadPoolExecutor(jobs) as pool:
+    with terminated_is_interrupted(), ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(children.run, words, logs / f"{name}.log"): name for name, words in commands.items()}
         try:
             for future in as_completed(futures):
@@ -104,7 +104,7 @@ interrupts.at_sudden_end(_end_all)
 
 
 @contextlib.contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
+def terminated_is_interrupted() -> Iterator[None]:
     """A batch system's SIGTERM ends the processes, too, as an interrupt does; the command has a handler of its own."""
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:

@@ -52,18 +52,22 @@ class ReproductionFolder(GridFolder):
 # The work
 
 
-def say_plan(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, force: bool) -> None:
+def say_plan(
+    path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, force: bool, scheduler: str | None = None
+) -> None:
     """Say how many runs there are and how long they will take, before any begins."""
     folder = ReproductionFolder(path)
     pending = {task.point.name: task for task in plan.tasks if force or not grid.is_complete(folder, task.point)}
     num, num_done = len(plan.points), len(plan.points) - len(pending)
-    side_by_side = jobs or num_cores()
+    side_by_side = 1 if scheduler is not None else jobs or num_cores()
     seconds = seconds_of(pending, quick=plan.quick, jobs=side_by_side)
     size = "small settings" if plan.quick else "full size"
     done = f", {num_done} of them complete already" if num_done else ""
     words = f"{num} runs at {size}{done}"
     if pending:
-        words += f"; about {time_text(seconds)} on quiet cores, {min(side_by_side, len(pending))} at a time"
+        at_a_time = f"{min(side_by_side, len(pending))} at a time"
+        shared = f"shared among the workers of {scheduler}"
+        words += f"; about {time_text(seconds)} on quiet cores, {at_a_time if scheduler is None else shared}"
     reporter.say(words)
 
 
@@ -72,7 +76,9 @@ def time_text(seconds: float) -> str:
     return f"{max(1, round(seconds / 60))} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def run_reproduction(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, force: bool) -> dict[str, Any]:
+def run_reproduction(
+    path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, force: bool, scheduler: str | None = None
+) -> dict[str, Any]:
     """Run what is not complete, then write the page and the results."""
     folder = ReproductionFolder(path)
     with RunFolder(path).locked():
@@ -82,7 +88,7 @@ def run_reproduction(path: Path, plan: Plan, reporter: Reporter, *, jobs: int | 
         pending = [point for point in plan.points if not grid.is_complete(folder, point)]
         num_done = len(plan.points) - len(pending)
         counts = {"num_points": len(plan.points), "num_done": num_done}
-        errors = grid.run_points(folder, pending, reporter, jobs=jobs, **counts)
+        errors = grid.run_points(folder, pending, reporter, jobs=jobs, scheduler=scheduler, **counts)
         return _write(folder, plan, request, errors)
 
 

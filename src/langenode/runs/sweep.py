@@ -117,7 +117,14 @@ def make_plan(
 
 
 def run_sweep(
-    path: Path, plan: Plan, reporter: Reporter, *, jobs: int | None, metric: str | None, force: bool
+    path: Path,
+    plan: Plan,
+    reporter: Reporter,
+    *,
+    jobs: int | None,
+    metric: str | None,
+    force: bool,
+    scheduler: str | None = None,
 ) -> dict[str, Any]:
     """Run the points that are not complete, then write the table, the request and the figure together."""
     folder = SweepFolder(path)
@@ -126,7 +133,8 @@ def run_sweep(
         pending = [point for point in plan.points if not grid.is_complete(folder, point)]
         num, num_done = len(plan.points), len(plan.points) - len(pending)
         reporter.say(f"{num} points" + (f", {num_done} of them complete already" if num_done else ""))
-        errors = grid.run_points(folder, pending, reporter, num_points=num, num_done=num_done, jobs=jobs)
+        where = {"jobs": jobs, "scheduler": scheduler}
+        errors = grid.run_points(folder, pending, reporter, num_points=num, num_done=num_done, **where)
         rows = [_row(folder, point, errors.get(point.name)) for point in plan.points]
         return _write(folder, plan, rows, metric)
 
