@@ -1,7 +1,7 @@
 """Options and arguments that verbs share."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -118,6 +118,19 @@ Scheduler = Annotated[
         help="Run by the workers of the Dask scheduler at this address, e.g. tcp://10.0.0.1:8786 "
         "(pip install 'langenode[cluster]').",
     ),
+]
+SetSolver = Annotated[
+    Literal["fe"] | None, typer.Option(help="fe: finite-strain finite elements of the composite, six components.")
+]
+Microstructures = Annotated[int | None, typer.Option(help="With --solver fe: microstructures, 16 by default.", min=1)]
+Loadings = Annotated[int | None, typer.Option(help="With --solver fe: loadings of each, 24 by default.", min=1)]
+Grid = Annotated[int | None, typer.Option(help="With --solver fe: voxels along an edge, 8 by default.", min=2)]
+SetBoundary = Annotated[
+    Literal["periodic", "faces"] | None,
+    typer.Option("--boundary", help="With --solver fe: a periodic cell by default, or faces that stay flat."),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="With --solver fe: processes side by side; as many as cores by default.", min=1)
 ]
 ReproduceArgument = Annotated[
     str,

@@ -147,6 +147,7 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
         longest=2.0,
         bulk_ratio=BULK_RATIO,
         convex=options.convex,
+        shear=data.source == "fe",
         key=key,
     )
 
@@ -189,9 +190,7 @@ def metrics(results: Results) -> dict[str, Any]:
 
 def figures(results: Results) -> dict[str, Drawing]:
     """Draw every figure of the paper's section, the microstructures, calibration and the training."""
-    members, names = results.splits.test.replicates().outputs, results.splits.test.output_names
-    parts = {name: (results.observable[..., [k]], members[..., [k]]) for k, name in enumerate(names)}
-    made = composite.figures(results, parts)
+    made = composite.figures(results, composite.components(results))
     if results.problem.partition.dim > 1:
         made["dependence"] = _dependence(results)
     return made | shared.training(results)

@@ -1,8 +1,8 @@
 """Loadings of the cube: random walks of its faces or of all six strains, and tests as in a laboratory.
 
-A loading is the logarithmic strain over time, normal to the three faces or with shear: 11, 22, 33 or 11, 22, 33, 23, 13,
-12 (components of the tensor). Loadings are isochoric by default: the matrix
-is 2500 times stiffer in bulk than in shear, so that an unconstrained walk would produce almost only pressure.
+A loading is the logarithmic strain over time, normal to the three faces or with shear: 11, 22, 33 or 11, 22, 33, 23,
+13, 12 (components of the tensor). Loadings are isochoric by default: the matrix is 2500 times stiffer in bulk than in
+shear, so that an unconstrained walk would produce almost only pressure.
 """
 
 from typing import NamedTuple
@@ -72,7 +72,17 @@ def tension_tests(num: int, num_steps: int, amplitude: float) -> tuple[list[str]
 # Of all that is drawn with six components, these shares are walks normal to the faces, as in the paper, and tests.
 NORMAL_SHARE, TEST_SHARE = 1.0 / 3.0, 1.0 / 4.0
 # The tests with shear among them, the first ones first.
-_TESTS = ("biaxial 1", "uniaxial 1", "shear 12", "biaxial 2", "uniaxial 3", "shear 23", "planar 1", "shear 13", "planar 2")
+_TESTS = (
+    "biaxial 1",
+    "uniaxial 1",
+    "shear 12",
+    "biaxial 2",
+    "uniaxial 3",
+    "shear 23",
+    "planar 1",
+    "shear 13",
+    "planar 2",
+)
 
 
 def make_six_component_loadings(

@@ -1,9 +1,9 @@
 """Linear systems of a path: one factor is kept, as the preconditioner of conjugate gradients, until it serves no more.
 
 Along a path the stiffness changes little, so that conjugate gradients with an old factor need few steps, each of which
-costs a hundredth of a new factor. The way out is a new factor, and with it a direct solve. A matrix that is not positive
-definite is refused: Newton's method would go to a saddle of the energy (glass has spurious ones), whose stresses are
-thousands of times too large.
+costs a hundredth of a new factor. The way out is a new factor, and with it a direct solve. A matrix that is not
+positive definite is refused: Newton's method would go to a saddle of the energy (glass has spurious ones), whose
+stresses are thousands of times too large.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -34,8 +34,8 @@ class IndefiniteError(SolveError):
 class Solver:
     """Solves systems with symmetric matrices that change little from one to the next.
 
-    `kept`: SciPy's SuperLU, its factor kept as a preconditioner. `direct`: a new factor for every system. `pardiso`: the
-    same by pypardiso, where installed.
+    `kept`: SciPy's SuperLU, its factor kept as a preconditioner. `direct`: a new factor for every system. `pardiso`:
+    the same by pypardiso, where installed.
     """
 
     def __init__(self, name: SolverName = "kept"):

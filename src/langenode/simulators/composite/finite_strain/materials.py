@@ -8,8 +8,8 @@ of unit modulus, `S0 = J^-2/3 (1 - I1/3 C^-1)`. For S0 linear in time over a ste
 
     h_new = exp(-x) h + g (S0_new - S0),     g = (1 - exp(-x)) / x,     x = dt / tau
 
-so the stress at its end is `a S0_new + H`: `a = G_inf + sum G_i g_i`, and H is known at its beginning. (The midpoint rule
-has exp(-x/2) for g; this g is exact for a ramp at any step, like the superposition's.)
+so the stress at its end is `a S0_new + H`: `a = G_inf + sum G_i g_i`, and H is known at its beginning. (The midpoint
+rule has exp(-x/2) for g; this g is exact for a ramp at any step, like the superposition's.)
 """
 
 from typing import NamedTuple

@@ -7,7 +7,6 @@ is killed costs no more than the loading it was in. A simulation that fails leav
 import functools
 import json
 import os
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,13 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode._types import Float, Int
+from langenode.data import Dataset
 from langenode.simulators.composite.finite_strain.cell import Boundary
-from langenode.simulators.composite.finite_strain.path import PathError, Settings, follow, problem_of
+from langenode.simulators.composite.finite_strain.path import PathError, Settings, follow, problem_of, stretch
 from langenode.simulators.composite.loading import Loadings, make_six_component_loadings
-from langenode.simulators.composite.microstructure import place_spheres
+from langenode.simulators.composite.microstructure import Microstructure, place_spheres
 from langenode.simulators.composite.prony import Prony
+from langenode.simulators.composite.stiffness import VOIGT
 
 PLAN = "plan.json"
+# Sets that come with the package, by demonstration.
+SHIPPED = {name: Path(__file__).with_name(f"{name}.npz") for name in ("hyperelastic", "viscoelastic")}
+STRAIN_NAMES = ("E11", "E22", "E33", "E23", "E13", "E12")
+STRESS_NAMES = ("S11", "S22", "S33", "S23", "S13", "S12")
 
 
 class Plan(NamedTuple):
@@ -53,6 +58,10 @@ class Plan(NamedTuple):
         ends = (self.instantaneous, self.equilibrium, self.shortest, self.longest)
         return Prony(*ends, self.num_times, self.prony_weights)
 
+    def spheres(self, number: int) -> Microstructure:
+        """Return a microstructure; its number is the seed of its spheres."""
+        return place_spheres(self.num_spheres, self.volume_fraction, seed=number, gap=self.gap)
+
     @property
     def loadings(self) -> Loadings:
         """The loadings; the same seed makes the same ones."""
@@ -78,6 +87,7 @@ class SimulationSet(NamedTuple):
     plan: Plan
     cubes: Int[np.ndarray, " simulation"]
     loadings: Int[np.ndarray, " simulation"]
+    log_strain: Float[np.ndarray, "loading time 6"]
     stress: Float[np.ndarray, "simulation time 6"]
     cpu_seconds: float
     failures: tuple[Mapping[str, Any], ...] = ()
@@ -86,6 +96,16 @@ class SimulationSet(NamedTuple):
 def simulation_name(cube: int, loading: int) -> str:
     """Return the name of a simulation's file, without its ending."""
     return f"cube-{cube:03d}-loading-{loading:03d}"
+
+
+def files_of(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return the file of a simulation's stress, and that which is there instead if it failed."""
+    return folder / f"{name}.npz", folder / f"{name}.failed.json"
+
+
+def failure_of(path: Path) -> dict[str, Any] | None:
+    """Return why the simulation with this file failed, or None if it did not."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.name.endswith(".failed.json") else None
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
@@ -110,7 +130,7 @@ def simulate_loading(folder: str, cube: int, loading: int) -> str:
 
     A task for another process: its arguments are text and numbers, its result is a path.
     """
-    made, failed = (Path(folder) / f"{simulation_name(cube, loading)}{ending}" for ending in (".npz", ".failed.json"))
+    made, failed = files_of(Path(folder), simulation_name(cube, loading))
     if made.exists() or failed.exists():
         return str(made if made.exists() else failed)
     plan, begin = read_plan(Path(folder)), time.process_time()
@@ -128,8 +148,9 @@ def simulate_loading(folder: str, cube: int, loading: int) -> str:
 @functools.lru_cache(maxsize=1)
 def _problem(plan: Plan, cube: int) -> Any:
     """Return a cube's problem; its factor is of use under the next loading as well."""
-    spheres = place_spheres(plan.num_spheres, plan.volume_fraction, seed=cube, gap=plan.gap)
-    return problem_of(spheres, plan.prony, Settings(plan.resolution, plan.boundary, tolerance=plan.tolerance))
+    return problem_of(
+        plan.spheres(cube), plan.prony, Settings(plan.resolution, plan.boundary, tolerance=plan.tolerance)
+    )
 
 
 def read_simulations(folder: Path) -> SimulationSet:
@@ -137,16 +158,18 @@ def read_simulations(folder: Path) -> SimulationSet:
     plan = read_plan(folder)
     pairs, stresses, seconds, failures = [], [], 0.0, []
     for name, pair in plan.tasks.items():
-        if (path := folder / f"{name}.npz").exists():
-            with np.load(path, allow_pickle=False) as file:
+        made, failed = files_of(folder, name)
+        if made.exists():
+            with np.load(made, allow_pickle=False) as file:
                 stresses.append(file["stress"])
                 seconds += float(file["cpu_seconds"])
             pairs.append(pair)
-        elif (path := folder / f"{name}.failed.json").exists():
-            failures.append(json.loads(path.read_text(encoding="utf-8")))
+        elif failed.exists():
+            failures.append(failure_of(failed))
     cubes, loadings = np.array(pairs, int).reshape(-1, 2).T
     shape = (-1, plan.num_steps + 1, 6)
-    return SimulationSet(plan, cubes, loadings, np.array(stresses).reshape(shape), seconds, tuple(failures))
+    strain, stress = plan.loadings.log_strain, np.array(stresses).reshape(shape)
+    return SimulationSet(plan, cubes, loadings, strain, stress, seconds, tuple(failures))
 
 
 def write_set(path: Path, found: SimulationSet) -> None:
@@ -156,36 +179,49 @@ def write_set(path: Path, found: SimulationSet) -> None:
         plan=np.array(json.dumps(found.plan._asdict())),
         cubes=found.cubes.astype(np.int16),
         loadings=found.loadings.astype(np.int16),
-        log_strain=found.plan.loadings.log_strain,
+        log_strain=found.log_strain,
         stress=found.stress.astype(np.float32),
         cpu_seconds=np.array(found.cpu_seconds),
         failures=np.array(json.dumps(list(found.failures))),
     )
 
 
-def read_set(path: Path) -> tuple[SimulationSet, Float[np.ndarray, "loading time 6"]]:
-    """Read a merged set, and the logarithmic strains of its loadings."""
+def read_set(path: Path) -> SimulationSet:
+    """Read a merged set."""
     with np.load(path, allow_pickle=False) as file:
-        found = SimulationSet(
+        return SimulationSet(
             _plan_of(str(file["plan"])),
             file["cubes"].astype(int),
             file["loadings"].astype(int),
+            file["log_strain"],
             file["stress"].astype(float),
             float(file["cpu_seconds"]),
             tuple(json.loads(str(file["failures"]))),
         )
-        return found, file["log_strain"]
+
+
+def as_dataset(found: SimulationSet) -> Dataset:
+    """Return a set as data: a loading is a condition, a cube a unit; Green's strain and stress of six components."""
+    names, times = np.array(found.plan.loadings.names), found.plan.loadings.times
+    stretches = np.array([[stretch(row) for row in path] for path in found.log_strain])
+    green = 0.5 * (stretches @ stretches - np.eye(3))
+    rows, columns = np.array(VOIGT).T
+    return Dataset.from_arrays(
+        times,
+        found.stress,
+        inputs=green[..., rows, columns][found.loadings],
+        condition=names[found.loadings],
+        unit=np.array([f"cube {number:03d}" for number in found.cubes]),
+        input_names=STRAIN_NAMES,
+        output_names=STRESS_NAMES,
+        units={"time": "s"} | dict.fromkeys(STRESS_NAMES, "MPa"),
+    )
 
 
 def complete_cubes(found: SimulationSet) -> Sequence[int]:
     """Return the cubes that have been simulated under all loadings of the plan."""
     numbers, counts = np.unique(found.cubes, return_counts=True)
     return [int(number) for number in numbers[counts == found.plan.num_loadings]]
-
-
-def peak_memory() -> float:
-    """Return the most memory that this process has had, in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def _write_arrays(path: Path, **arrays: np.ndarray) -> None:

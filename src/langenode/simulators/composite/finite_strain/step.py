@@ -68,7 +68,9 @@ class CellProblem:
         memory = np.zeros((self.prony.num_times, *points))
         return State(np.eye(3), np.zeros(self.cell.num), np.zeros(points), memory)
 
-    def advance(self, state: State, mean: Float[np.ndarray, "3 3"], dt: float, depth: int = 0) -> tuple[State, Response]:
+    def advance(
+        self, state: State, mean: Float[np.ndarray, "3 3"], dt: float, depth: int = 0
+    ) -> tuple[State, Response]:
         """Return the state at a new mean deformation gradient after `dt`, and the response there."""
         with jax.enable_x64(True), np.errstate(all="ignore"):  # what is not finite is looked for
             return self._advance(state, mean, dt, depth)
@@ -117,7 +119,9 @@ class _Step:
     def _is_small(self, change: np.ndarray, stress: np.ndarray) -> bool:
         """Whether the mean stress stands still, by the largest one of the path."""
         scale = max(self.problem.stress_scale, float(np.linalg.norm(stress)))
-        return float(np.linalg.norm(change)) <= self.problem.tolerance * scale + 1e-14 * self.problem.prony.instantaneous
+        return (
+            float(np.linalg.norm(change)) <= self.problem.tolerance * scale + 1e-14 * self.problem.prony.instantaneous
+        )
 
     def _predict(self) -> np.ndarray:
         """Return the fluctuation that follows the new mean by the tangent of the last converged state.
