@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 SolverName = Literal["kept", "direct", "pardiso"]
-# A new factor costs as much as some hundred steps; a factor that needs this many is of little use in what follows.
+# A solve that needs this many steps is done by a new factor.
 MOST_STEPS = 60
+# A new factor costs as much as some hundred steps: it is due once ageing has cost as many more than when it was new.
+FACTOR_COST = 100
 
 
 class SolveError(ArithmeticError):
@@ -43,6 +45,7 @@ class Solver:
         self.num_factors = 0
         self.num_steps = 0
         self._factor = None
+        self._fewest, self._wasted = MOST_STEPS, 0
 
     def solve(
         self, matrix: "csr_array", load: Float[np.ndarray, " unknown"], tolerance: float
@@ -55,15 +58,19 @@ class Solver:
 
             self.num_factors += 1
             return _finite(pardiso_solve(matrix.tocsc(), load))
-        if self.name == "direct" or self._factor is None:
+        if self.name == "direct" or self._factor is None or self._wasted > FACTOR_COST:
             return self._solve_anew(matrix, load)
+        before = self.num_steps
         found = self._iterate(matrix, load, tolerance)
+        self._fewest = min(self._fewest, self.num_steps - before)
+        self._wasted += self.num_steps - before - self._fewest
         return self._solve_anew(matrix, load) if found is None else found
 
     def _solve_anew(self, matrix: "csr_array", load: np.ndarray) -> np.ndarray:
         from scipy.sparse.linalg import splu
 
         self.num_factors += 1
+        self._fewest, self._wasted = MOST_STEPS, 0
         options = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
         try:
             # Symmetric: rows are columns.
