@@ -91,7 +91,7 @@ def print_workers() -> None:
     seconds = {}
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
-            words = "simulate viscoelastic --solver fe --microstructures 2 --loadings 8".split()
+            words = ["simulate", "viscoelastic", "--solver", "fe", "--microstructures", "2", "--loadings", "8"]
             command = [sys.executable, "-m", "langenode", *words, "--workers", str(workers), "--out", f"{folder}/set"]
             begin = time.monotonic()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -128,7 +128,7 @@ def mesh_error(resolution: int, num_steps: int = 8) -> float:
 
 
 def superposed(found: sets.SimulationSet) -> tuple[np.ndarray, np.ndarray]:
-    """Stresses by superposition, with stiffnesses on the same grid, and by finite elements: (cube, loading, time, 6)."""
+    """Stresses by superposition, stiffnesses on the same grid, and by finite elements: (cube, loading, time, 6)."""
     plan = found.plan
     geometry = composite.CompositeGeometry(plan.num_spheres, plan.volume_fraction, plan.resolution, plan.gap)
     stiffnesses = compute_stiffnesses(geometry, range(plan.num_microstructures))

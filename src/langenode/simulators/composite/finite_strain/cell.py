@@ -93,7 +93,8 @@ def _faces(corners: np.ndarray, resolution: int) -> tuple[np.ndarray, int]:
     nodes = np.indices((edge,) * 3).reshape(3, -1).T
     is_free = (nodes % resolution != 0).ravel()
     numbers = np.where(is_free, np.cumsum(is_free) - 1, is_free.sum()).reshape(-1, 3)
-    return numbers[corners @ [edge**2, edge, 1]], int(is_free.sum())
+    at_corners = corners @ np.array([edge**2, edge, 1])
+    return numbers[at_corners], int(is_free.sum())
 
 
 def _pattern(freedoms: np.ndarray, num: int) -> Pattern:

@@ -3,7 +3,7 @@
 Points are the eight Gauss points of every voxel, `(voxel, 8, ...)`.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,10 @@ Histories = Float[Array, "voxel 8 3 3"]
 class Moduli(NamedTuple):
     """Moduli of every voxel in a step: `matrix` of its shear, `bulk` of its mean dilatation, and those of the glass."""
 
-    matrix: Float[Array, " voxel"]
-    bulk: Float[Array, " voxel"]
-    lame: Float[Array, " voxel"]
-    shear: Float[Array, " voxel"]
+    matrix: Any
+    bulk: Any
+    lame: Any
+    shear: Any
 
 
 class Response(NamedTuple):

@@ -5,6 +5,7 @@ is killed costs no more than the loading it was in. A simulation that fails leav
 """
 
 import functools
+import io
 import json
 import os
 import time
@@ -141,7 +142,7 @@ def simulate_loading(folder: str, cube: int, loading: int) -> str:
         record = {"microstructure": cube, "loading": paths.names[loading], "step": error.step, "reason": str(error)}
         _write(failed, json.dumps(record, indent=2).encode())
         return str(failed)
-    _write_arrays(made, stress=stress, cpu_seconds=np.array(time.process_time() - begin))
+    _write_arrays(made, {"stress": stress, "cpu_seconds": np.array(time.process_time() - begin)})
     return str(made)
 
 
@@ -174,16 +175,16 @@ def read_simulations(folder: Path) -> SimulationSet:
 
 def write_set(path: Path, found: SimulationSet) -> None:
     """Write a merged set: stresses in single precision, and what made them."""
-    _write_arrays(
-        path,
-        plan=np.array(json.dumps(found.plan._asdict())),
-        cubes=found.cubes.astype(np.int16),
-        loadings=found.loadings.astype(np.int16),
-        log_strain=found.log_strain,
-        stress=found.stress.astype(np.float32),
-        cpu_seconds=np.array(found.cpu_seconds),
-        failures=np.array(json.dumps(list(found.failures))),
-    )
+    arrays = {
+        "plan": np.array(json.dumps(found.plan._asdict())),
+        "cubes": found.cubes.astype(np.int16),
+        "loadings": found.loadings.astype(np.int16),
+        "log_strain": found.log_strain,
+        "stress": found.stress.astype(np.float32),
+        "cpu_seconds": np.array(found.cpu_seconds),
+        "failures": np.array(json.dumps(list(found.failures))),
+    }
+    _write_arrays(path, arrays)
 
 
 def read_set(path: Path) -> SimulationSet:
@@ -224,11 +225,10 @@ def complete_cubes(found: SimulationSet) -> Sequence[int]:
     return [int(number) for number in numbers[counts == found.plan.num_loadings]]
 
 
-def _write_arrays(path: Path, **arrays: np.ndarray) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    temporary.replace(path)
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    _write(path, content.getvalue())
 
 
 def _write(path: Path, content: bytes) -> None:
