@@ -6,7 +6,7 @@ positive definite is refused: Newton's method would go to a saddle of the energy
 stresses are thousands of times too large.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 SolverName = Literal["kept", "direct", "pardiso"]
 # A solve that needs this many steps is done by a new factor.
 MOST_STEPS = 60
+# Unknowns of the largest factor whose pivots are read, and random vectors that a larger one is tried on.
+MOST_READ, NUM_PROBES = 6000, 8
 # A new factor costs as much as some hundred steps: it is due once ageing has cost as many more than when it was new.
 FACTOR_COST = 100
 
@@ -70,6 +72,7 @@ class Solver:
         from scipy.sparse.linalg import splu
 
         self.num_factors += 1
+        self._factor = None  # two at a time would need twice the memory
         self._fewest, self._wasted = MOST_STEPS, 0
         options = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
         try:
@@ -78,7 +81,7 @@ class Solver:
         except RuntimeError as error:
             self._factor = None
             raise SolveError(f"a stiffness must be regular; its factorisation failed ({error})") from error
-        if np.any(self._factor.U.diagonal() <= 0.0):  # pivots are on the diagonal: their signs are the eigenvalues'
+        if not _is_positive(self._factor):
             self._factor = None
             raise IndefiniteError
         return _finite(self._factor.solve(load))
@@ -104,6 +107,19 @@ class Solver:
             size, before = residual @ descent, size
             direction = descent + size / before * direction
         return None
+
+
+def _is_positive(factor: Any) -> bool:
+    """Return whether a matrix is positive definite, from its factor.
+
+    Pivots are on the diagonal, and their signs are those of the eigenvalues. To read them takes a copy of the factor,
+    so large ones are tried on random vectors, in which the small eigenvalues, the first to change sign, weigh most.
+    """
+    size = factor.shape[0]
+    if size <= MOST_READ:
+        return bool(np.all(factor.U.diagonal() > 0.0))
+    probes = np.random.default_rng(0).standard_normal((size, NUM_PROBES))
+    return bool(np.all(np.sum(probes * factor.solve(probes), axis=0) > 0.0))
 
 
 def _finite(solution: np.ndarray) -> np.ndarray:

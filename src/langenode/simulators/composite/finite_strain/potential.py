@@ -12,6 +12,7 @@ import numpy as np
 from langenode._types import Array, Float
 
 Tensor = Float[Array, "3 3"]
+MOST_AT_ONCE = 1024
 Histories = Float[Array, "voxel 8 3 3"]
 
 
@@ -117,16 +118,27 @@ def stiffness(
     one product of vectors: half the time of differentiating by the 24 displacements. Small products are NumPy's, which
     is three times as fast at them as XLA.
 
+    Voxels are taken in parts: the second derivatives of all of 16^3 at once would need half a gigabyte.
+
     With `is_safe` the pressure and the stress of the glass are left out. Rigid spheres that a linear step has turned
     are stretched by it, and these great spurious stresses can make the stiffness indefinite; without them it is not.
     """
-    parts = _tangents(fluctuation, mean, shapes, history, moduli, np.array(is_safe))
-    inner, dilatation = (np.asarray(part) for part in parts)
+    parts = np.array_split(np.arange(len(fluctuation)), -(-len(fluctuation) // MOST_AT_ONCE))
+    found = np.empty((len(fluctuation), 24, 24))
+    for part in parts:
+        here = Moduli(*(np.asarray(modulus)[part] for modulus in moduli))
+        tangents = _tangents(fluctuation[part], mean, shapes, history[part], here, np.array(is_safe))
+        found[part[0] : part[-1] + 1] = _assembled(*map(np.asarray, tangents), shapes, here)
+    return found / len(found)
+
+
+def _assembled(inner: np.ndarray, dilatation: np.ndarray, shapes: np.ndarray, moduli: Moduli) -> np.ndarray:
+    """Return the stiffness of voxels of unit volume from the derivatives at their points."""
     operator = np.einsum("qak,ij->qikaj", shapes, np.eye(3)).reshape(8, 9, 24)
     products = np.matmul(inner, operator).reshape(-1, 72, 24)
     whole = np.matmul(operator.reshape(72, 24).T / 8.0, products)
-    whole += (np.asarray(moduli.bulk)[:, None] * dilatation)[:, :, None] * dilatation[:, None]
-    return whole / len(whole)
+    whole += (moduli.bulk[:, None] * dilatation)[:, :, None] * dilatation[:, None]
+    return whole
 
 
 @jax.jit

@@ -198,8 +198,9 @@ class _Step:
         at_voxels, factors = self.cell.at_voxels(unknowns), self.relaxation
         unit_stress = np.asarray(potential.unit_stress(at_voxels, self.mean, self.cell.gradients))
         change = unit_stress - self.state.unit_stress
-        shape = (-1, *[1] * change.ndim)
-        memory = factors.decay.reshape(shape) * self.state.memory + factors.gain.reshape(shape) * change
+        memory = np.empty_like(self.state.memory)
+        for term, (decay, gain) in enumerate(zip(factors.decay, factors.gain, strict=True)):
+            memory[term] = decay * self.state.memory[term] + gain * change
         return State(self.mean, unknowns, unit_stress, memory)
 
 
