@@ -128,7 +128,7 @@ def stiffness(
     for part in parts:
         here = Moduli(*(np.asarray(modulus)[part] for modulus in moduli))
         tangents = _tangents(fluctuation[part], mean, shapes, history[part], here, np.array(is_safe))
-        found[part[0] : part[-1] + 1] = _assembled(*map(np.asarray, tangents), shapes, here)
+        found[part[0] : part[-1] + 1] = _assembled(np.asarray(tangents[0]), np.asarray(tangents[1]), shapes, here)
     return found / len(found)
 
 

@@ -147,13 +147,14 @@ class _Step:
         forces = self.cell.gather(np.asarray(response.forces))
         direction = self._direction(unknowns, forces)
         slope, energy, share = float(forces @ direction), float(response.energy), 1.0
+        scale = 1e-3 * problem.prony.instantaneous  # points have energies of this size near zero, which cancel
         if abs(slope) > KEPT_PROGRESS * self._last_norm:
             self._kept = None
         self._last_norm = abs(slope)
         for _ in range(MOST_HALVINGS):
             trial = unknowns + share * direction
             found = self._respond(trial, self.mean)
-            limit = energy + LEAST_PROGRESS * share * slope + ROUNDING * abs(energy)
+            limit = energy + LEAST_PROGRESS * share * slope + ROUNDING * (abs(energy) + scale)
             if _is_sound(found) and float(found.energy) <= limit:
                 if problem._on_iteration is not None:
                     problem._on_iteration(Iteration(abs(slope), share))
