@@ -214,8 +214,8 @@ def draw_superposition():
     linear, exact = superposed(sets.read_set(sets.SHIPPED["viscoelastic"]))
     figure, axes = plots.new_figure(2, 1, width=3.8, height=3.6)
     pairs = {
-        "mean over microstructures [kPa]": (linear.mean(0), exact.mean(0)),
-        "deviation of a microstructure [kPa]": (linear - linear.mean(0), exact - exact.mean(0)),
+        "mean, finite elements [kPa]": (linear.mean(0), exact.mean(0)),
+        "deviation from it, finite elements [kPa]": (linear - linear.mean(0), exact - exact.mean(0)),
     }
     for axis, (label, (a, b)) in zip(axes[0], pairs.items(), strict=True):
         for components, colour, name in ((slice(0, 3), "#0072B2", "normal"), (slice(3, 6), "#D55E00", "shear")):
@@ -223,7 +223,7 @@ def draw_superposition():
             axis.plot(x, y, ".", color=colour, ms=1.5, alpha=0.4, rasterized=True)
             axis.plot([], [], ".", color=colour, ms=6, label=name)
         axis.axline((0.0, 0.0), slope=1.0, color="k", lw=0.7, ls="--")
-        axis.set(xlabel=f"finite elements, {label}", ylabel="superposition")
+        axis.set(xlabel=label, ylabel="superposition")
         axis.legend(frameon=False, fontsize=8)
         axis.set_title(f"error {100.0 * rms(a - b) / rms(b):.0f} %", fontsize=10)
     return figure
