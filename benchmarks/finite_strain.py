@@ -19,6 +19,7 @@ import numpy as np
 from langenode import plots
 from langenode.simulators import composite
 from langenode.simulators.composite.finite_strain import (
+    Boundary,
     Settings,
     corner_positions,
     equivalent_stress,
@@ -234,7 +235,8 @@ def draw_boundaries():
     path, times = walk(30, shear=False), np.arange(31.0)
     figure, axes = plots.new_figure(2, 1, width=4.2, height=3.2, sharey=True)
     for number, axis in enumerate(axes[0]):
-        for boundary, style in (("periodic", "-"), ("faces", "--")):
+        styles: dict[Boundary, str] = {"periodic": "-", "faces": "--"}
+        for boundary, style in styles.items():
             found = 1e3 * stresses(Settings(boundary=boundary), path, number)
             for k, (name, colour) in enumerate((("S11", "#0072B2"), ("S22", "#D55E00"), ("S33", "#009E73"))):
                 axis.plot(times, found[:, k], style, color=colour, lw=1.2, label=f"{name}, {boundary}")
