@@ -63,6 +63,27 @@ def test_an_isotropic_cube_answers_with_its_moduli_in_log_strain():
     np.testing.assert_allclose(stress, conjugate / np.exp(2.0 * strain), rtol=1e-5, atol=1e-10)
 
 
+def test_six_components_answer_as_three_and_turn_with_the_axes():
+    """Superposition is the same in any axes: an isotropic cube under a turned path has the turned stress."""
+    paths = loadings(isochoric=False)
+    padded = paths._replace(log_strain=np.pad(paths.log_strain, ((0, 0), (0, 0), (0, 3))))
+    cube = CompositeStiffness(np.diag([3.0, 4.0, 5.0, 1.0, 1.0, 1.0]), np.diag([1.0, 2.0, 3.0, 1.0, 1.0, 1.0]))
+    found = composite.respond(padded, [cube], Prony())
+    np.testing.assert_allclose(found[..., :3], composite.respond(paths, [cube], Prony()), rtol=1e-9, atol=1e-12)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    there = padded._replace(log_strain=turned(padded.log_strain, turn))
+    stress = composite.respond(there, [isotropic()], Prony())
+    expected = turned(composite.respond(padded, [isotropic()], Prony()), turn)
+    np.testing.assert_allclose(stress, expected, atol=1e-9 * np.abs(expected).max())
+
+
+def turned(rows, turn):
+    rows_of, columns = [0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]
+    tensors = np.zeros((*rows.shape[:-1], 3, 3))
+    tensors[..., rows_of, columns] = tensors[..., columns, rows_of] = rows
+    return (turn @ tensors @ turn.T)[..., rows_of, columns]
+
+
 def test_walks_keep_the_volume_and_have_the_amplitude():
     walks = random_walks(4000, 30, 0.02, isochoric=True, rng=np.random.default_rng(0))
     assert np.abs(walks.sum(-1)).max() < 1e-15 and not walks[:, 0].any()

@@ -61,6 +61,8 @@ TENSOR_LAWS = {
     "anisotropic": maxwell(structure=ANISOTROPIC),
     "corrected": maxwell(correction_layers=(6,)),
     "corrected anisotropic": maxwell(correction_layers=(6,), structure=ANISOTROPIC),
+    "full": maxwell(structure=0.1 * np.random.default_rng(4).normal(size=21)),
+    "corrected full": maxwell(correction_layers=(6,), structure=0.1 * np.random.default_rng(4).normal(size=21)),
 }
 # The plainest; the others take longer to compile.
 LAWS = [pytest.param(name, marks=[] if name == "maxwell" else [pytest.mark.slow]) for name in TENSOR_LAWS]
@@ -136,6 +138,22 @@ def assert_stress_is_the_difference_of(energy, stress, strain_sizes=(SMALL, 0.0)
 def test_hyperelastic_stress_is_the_difference_of_its_potential(convex):
     law, none = potential(convex=convex), jnp.zeros(0)
     assert_stress_is_the_difference_of(lambda e: law.energy(e, none), lambda e: law.stress(e, none))
+
+
+@pytest.mark.parametrize("structure", ["normal", "full"])
+def test_a_structural_potential_is_stress_free_and_its_stress_a_difference(structure):
+    law = hyperelastic_potential(
+        (3, 3), "softplus", convex=False, strain_scale=0.05, stress_free=True, structure=structure, key=KEY
+    )
+    law = jax.tree.map(lambda leaf: leaf.astype(float) if eqx.is_inexact_array(leaf) else leaf, law)
+    plain = eqx.tree_at(lambda m: m.structure, law, None)
+    none, strain = jnp.zeros(0), random_strain(0, SMALL)
+    np.testing.assert_allclose(stress_of(law, strain, none), stress_of(plain, strain, none), rtol=1e-9, atol=1e-15)
+    weights = law.structure + 0.1 * np.random.default_rng(1).normal(size=law.structure.shape)
+    law = eqx.tree_at(lambda m: m.structure, law, weights)
+    np.testing.assert_array_equal(stress_of(law, np.zeros((3, 3)), none), np.zeros((3, 3)))
+    assert_stress_is_the_difference_of(lambda e: law.energy(e, none), lambda e: law.stress(e, none), (SMALL,))
+    assert Partition.of(law, "structure").dim == weights.size
 
 
 @pytest.mark.parametrize("name", LAWS)

@@ -111,3 +111,18 @@ def test_log_strain_has_derivatives_in_the_unstrained_state():
     first, second = jax.jit(lambda e: (slope(e), jax.jacfwd(slope)(e)))(np.zeros((3, 3)))
     np.testing.assert_allclose(first.reshape(9, 9), np.eye(9), atol=1e-12)
     assert np.all(np.isfinite(second))
+
+
+def test_a_positive_factor_is_symmetric_positive_and_nearly_the_exponential():
+    import scipy.linalg
+
+    factor = jax.jit(jax.vmap(mechanics.positive_factor))
+    weights = np.random.default_rng(0).normal(size=(50, 21)) * np.geomspace(0.01, 30.0, 50)[:, None]
+    found = np.asarray(factor(jnp.asarray(weights)))
+    np.testing.assert_allclose(found, np.swapaxes(found, 1, 2), rtol=1e-10)
+    assert all(np.linalg.eigvalsh(one / np.abs(one).max()).min() > -1e-12 for one in found)
+    assert np.linalg.eigvalsh(found[0]).min() > 0.0
+    upper = np.zeros((6, 6))
+    upper[np.triu_indices(6)] = weights[0]
+    np.testing.assert_allclose(found[0], scipy.linalg.expm(upper + np.triu(upper, 1).T), atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(mechanics.positive_factor(jnp.zeros(21))), np.eye(6))

@@ -111,7 +111,10 @@ def test_the_claims_on_held_out_loadings(tmp_path):
     [
         ("viscoelastic", ["--stochastic", "last_layer"], "a last layer needs networks"),
         ("viscoelastic", ["--set", "model.law=paper", "--stochastic", "structure"], "only our law has a structural"),
-        ("hyperelastic", ["--stochastic", "structure"], "stochastic: input should be 'all', 'last_layer'"),
+        ("hyperelastic", [*options("model.structure=no"), "--stochastic", "structure"], "needs a structural factor"),
+        ("viscoelastic", options("data.source=fe data.amplitude=0.03"), "data.amplitude must be that of the sim"),
+        ("viscoelastic", options("data.source=fe data.fe_set=none.npz"), "data.fe_set must be a file that"),
+        ("viscoelastic", options("data.source=fe data.num_held_out=99"), "two microstructures must be left"),
         ("viscoelastic", ["--set", "data.prony_weights=[1.0]"], "a weight of at least 0 for each of its 20 times"),
         ("viscoelastic", ["--set", "data.equilibrium=1.0"], "data.equilibrium below data.instantaneous"),
         ("viscoelastic", ["--set", "data.num_spheres=40", "--set", "data.volume_fraction=0.45"], "spheres"),

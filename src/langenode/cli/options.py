@@ -1,7 +1,7 @@
 """Options and arguments that verbs share."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -134,6 +134,19 @@ Coordinator = Annotated[
 ]
 NumProcesses = Annotated[int | None, typer.Option(help="How many processes.", rich_help_panel=_SEVERAL)]
 ProcessId = Annotated[int | None, typer.Option(help="Which of them this is; 0 is the first.", rich_help_panel=_SEVERAL)]
+SetSolver = Annotated[
+    Literal["fe"] | None, typer.Option(help="fe: finite-strain finite elements of the composite, six components.")
+]
+Microstructures = Annotated[int | None, typer.Option(help="With --solver fe: microstructures, 16 by default.", min=1)]
+Loadings = Annotated[int | None, typer.Option(help="With --solver fe: loadings of each, 24 by default.", min=1)]
+Grid = Annotated[int | None, typer.Option(help="With --solver fe: voxels along an edge, 8 by default.", min=2)]
+SetBoundary = Annotated[
+    Literal["periodic", "faces"] | None,
+    typer.Option("--boundary", help="With --solver fe: a periodic cell by default, or faces that stay flat."),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="With --solver fe: processes side by side; as many as cores by default.", min=1)
+]
 ReproduceArgument = Annotated[
     str,
     typer.Argument(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from langenode.cli import several, work
+from langenode.cli import several, simulations, work
 from langenode.cli.options import (
     Budget,
     CompareData,
@@ -19,13 +19,16 @@ from langenode.cli.options import (
     Experiment,
     ExperimentArgument,
     Force,
+    Grid,
     Initial,
     Inputs,
     Jobs,
     Json,
+    Loadings,
     Method,
     Methods,
     Metric,
+    Microstructures,
     NumProcesses,
     Out,
     Outputs,
@@ -41,6 +44,8 @@ from langenode.cli.options import (
     Seed,
     Seeds,
     Set,
+    SetBoundary,
+    SetSolver,
     Stochastic,
     SubjectArgument,
     SweepOut,
@@ -50,6 +55,7 @@ from langenode.cli.options import (
     Unit,
     Vary,
     Verbose,
+    Workers,
 )
 from langenode.experiments import DEMONSTRATIONS
 
@@ -124,12 +130,22 @@ def run(
     work.demonstrate(experiment, layers, out, "report", force=force, as_json=json_, verbose=verbose, place=place)
 
 
-@app.command(epilog="**Example**: `langenode simulate ou --out runs/a`, then `langenode fit runs/a`")
+@app.command(
+    epilog="**Examples**: `langenode simulate ou --out runs/a`, then `langenode fit runs/a` · "
+    "`langenode simulate viscoelastic --solver fe --microstructures 16 --loadings 24 --workers 2`"
+)
 def simulate(
     experiment: ExperimentArgument,
     method: Method = None,
     target: Target = None,
     seed: Seed = None,
+    solver: SetSolver = None,
+    microstructures: Microstructures = None,
+    loadings: Loadings = None,
+    grid: Grid = None,
+    boundary: SetBoundary = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     out: Out = None,
     config: ConfigFile = None,
     set_: Set = None,
@@ -137,8 +153,17 @@ def simulate(
     json_: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Make the data of a demonstration in a new run folder; the other stages can follow one by one."""
+    """Make the data of a demonstration in a new run folder; the other stages can follow one by one.
+
+    --solver fe: a set of finite-strain simulations of a composite instead, side by side; the same command resumes.
+    """
     layers = work.layers(config, set_, method=method, target=target, seed=seed)
+    asked = simulations.AskedSet(microstructures, loadings, grid, boundary, workers, scheduler)
+    if solver is not None:
+        how = {"force": force, "as_json": json_, "verbose": verbose}
+        simulations.simulate_set(experiment, layers, out, asked, **how)
+        return
+    simulations.refuse_without_solver(asked)
     work.demonstrate(experiment, layers, out, "simulate", force=force, as_json=json_, verbose=verbose)
 
 

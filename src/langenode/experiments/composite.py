@@ -5,7 +5,7 @@ microstructures on unseen loadings.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -16,8 +16,10 @@ from langenode._types import PRNGKeyArray
 from langenode.config import Config, ConfigError, Count, Positive, Section
 from langenode.data import Dataset
 from langenode.experiments import figures as shared
+from langenode.experiments import finite_strain
 from langenode.experiments.base import Drawing, Results, Splits
 from langenode.inference.point_fit import fitted_outputs
+from langenode.scores import metrics as metrics_of
 from langenode.simulators import composite
 
 # Microstructures are drawn from this many numbers; for the default composite all of them are shipped.
@@ -28,8 +30,18 @@ NUM_REALISATIONS = 50
 
 
 class CompositeData(Section):
-    """Microstructures, loadings and the matrix; strains are logarithmic, moduli in MPa, times in s."""
+    """Microstructures, loadings and the matrix; strains are logarithmic, moduli in MPa, times in s.
 
+    With `source = "fe"` the data are a stored set of finite-strain simulations with six components, whose own plan
+    replaces the loadings, the microstructures and the matrix here.
+    """
+
+    source: Literal["superposition", "fe"] = "superposition"
+    """linear superposition of three components, made anew, or a set of finite-strain simulations of six"""
+    fe_set: str | None = None
+    """file of a set that `simulate --solver fe` has made; none for the set that comes with the package"""
+    num_held_out: int = Field(default=4, ge=2)
+    """microstructures that only the test sees, with data.source fe"""
     num_microstructures: int = Field(default=32, ge=2, le=NUM_NUMBERED)
     """microstructures (the paper's replicas)"""
     num_walks: int = Field(default=88, ge=3)
@@ -97,6 +109,8 @@ class CompositeConfig(Config):
 def simulate(config: CompositeConfig, key: PRNGKeyArray) -> Splits:
     """Simulate every microstructure under every loading; whole loadings are held out."""
     options = config.data
+    if options.source == "fe":
+        return finite_strain.read_splits(options, config.experiment, key)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     numbers = microstructure_numbers(config, rng)
     loadings = composite.make_loadings(
@@ -148,18 +162,41 @@ def mle_response(results: Results, data: Dataset) -> np.ndarray:
 
 def metrics(results: Results) -> dict[str, Any]:
     """Return, on held-out loadings, the point fit's error against the mean over microstructures and the std ratio."""
-    members = results.splits.test.replicates().outputs
-    error = mle_response(results, results.splits.test) - members.mean(0)
-    rmse = float(np.sqrt(np.mean(error**2)))
-    unit_std = members.std(0, ddof=1)
-    return {
-        "mle": {
-            "rmse": rmse,
-            "rmse_over_data_std": rmse / float(members.std()),
-            "rmse_over_replica_std": rmse / float(np.sqrt(np.mean(unit_std**2))),
-        },
-        "std_ratio": std_ratio(results.observable, members),
+    members, fitted = results.splits.test.replicates().outputs, mle_response(results, results.splits.test)
+    found = {"mle": point_errors(fitted, members), "std_ratio": std_ratio(results.observable, members)}
+    parts = finite_strain.test_parts(results.splits)
+    return found | {
+        name: scores_of(fitted, results.observable, part.replicates().outputs) for name, part in parts.items()
     }
+
+
+def point_errors(fitted: np.ndarray, members: np.ndarray) -> dict[str, float]:
+    """Return the error of a response (condition, time, out) against the mean over microstructures."""
+    rmse = float(np.sqrt(np.mean((fitted - members.mean(0)) ** 2)))
+    return {
+        "rmse": rmse,
+        "rmse_over_data_std": rmse / float(members.std()),
+        "rmse_over_replica_std": rmse / float(np.sqrt(np.mean(members.var(0, ddof=1)))),
+    }
+
+
+def scores_of(fitted: np.ndarray, samples: np.ndarray, members: np.ndarray) -> dict[str, Any]:
+    """Return the scores against some of the microstructures of the test."""
+    return {
+        "num_microstructures": len(members),
+        "mle": point_errors(fitted, members),
+        "std_ratio": std_ratio(samples, members),
+        "coverage": metrics_of.coverage(samples, members)["90"],
+    }
+
+
+def components(results: Results) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return samples and members by component, or by kind of component where there are six."""
+    members, names = results.splits.test.replicates().outputs, results.splits.test.output_names
+    parts = {name: [k] for k, name in enumerate(names)}
+    if len(names) > 3:
+        parts = {"normal components": [0, 1, 2], "shear components": [3, 4, 5]}
+    return {name: (results.observable[..., part], members[..., part]) for name, part in parts.items()}
 
 
 def std_ratio(samples: np.ndarray, members: np.ndarray) -> float:

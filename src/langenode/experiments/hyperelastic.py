@@ -6,7 +6,7 @@ refitted.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pydantic
@@ -51,6 +51,8 @@ class HyperelasticModel(ModelConfig):
     """make the potential convex in the invariants"""
     stress_free: bool = False
     """no stress at zero strain whatever the weights; the default except for the paper's method"""
+    structure: Literal["no", "normal", "full"] = "no"
+    """anisotropy of a microstructure: a structural factor of the normal components (6 weights) or of all six (21)"""
 
 
 class HyperelasticData(CompositeData):
@@ -64,8 +66,19 @@ class HyperelasticConfig(CompositeConfig):
     """The hyperelastic demonstration's configuration."""
 
     experiment: str = "hyperelastic"
+    stochastic: Literal["all", "last_layer", "last_two_layers", "structure"] = "all"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """which weights are uncertain; structure: the potential's structural factor"""
     data: HyperelasticData = HyperelasticData()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
     model: HyperelasticModel = HyperelasticModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+    @pydantic.model_validator(mode="after")
+    def _has_what_is_stochastic(self) -> "HyperelasticConfig":
+        if self.stochastic == "structure" and self.model.structure == "no":
+            raise ValueError(
+                "a potential needs a structural factor to make it stochastic; found stochastic='structure' with "
+                "model.structure='no'; set model.structure='normal', or 'full' for data with shear"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _has_nothing_to_integrate(self) -> "HyperelasticConfig":
@@ -86,6 +99,8 @@ class HyperelasticConfig(CompositeConfig):
 def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Choices made by measurement (see docs/guide/hyperelastic.md) that differ from the general defaults."""
     del target
+    if asked.get("stochastic") == "structure" or asked.get("data", {}).get("source") == "fe":
+        return _anisotropic_defaults(method, asked)
     way = "full" if asked.get("stochastic", "all") == "all" else "refit"
     layers: dict[str, Any] = {
         "scaling": "common",
@@ -106,6 +121,25 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
     return layers
 
 
+def _anisotropic_defaults(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices for a stochastic structural factor, as in the viscoelastic law: few weights, all needed."""
+    structure = "full" if asked.get("data", {}).get("source") == "fe" else "normal"
+    return {
+        "scaling": "common",
+        "stochastic": "structure",
+        "model": {
+            "layers": (3, 3),
+            "activation": "softplus",
+            "stress_free": method != "paper",
+            "structure": structure,
+        },
+        "mle": {"num_adam": 300, "num_lbfgs": 500},
+        "population": {"loss": "energy", "kl_weight": 1e-4},
+        **chain(8),
+        "training": {"num_updates": 600, "num_samples": 128, "batch_conditions": 8},
+    }
+
+
 def build_model(config: HyperelasticConfig, key: PRNGKeyArray) -> NeuralODE:
     """Build `S = dW(I_1, I_2, I_3)/dE` with a net 3-3-3-1."""
     options = config.model
@@ -115,6 +149,7 @@ def build_model(config: HyperelasticConfig, key: PRNGKeyArray) -> NeuralODE:
         convex=options.convex,
         strain_scale=config.data.amplitude,
         stress_free=options.stress_free,
+        structure=options.structure,
         key=key,
     )
     return NeuralODE(None, potential, num_hidden=0)
@@ -179,6 +214,8 @@ def figures(results: Results) -> dict[str, Drawing]:
     """Draw every figure of the paper's section, the microstructures, bands, calibration and the training."""
     members = results.splits.test.replicates().outputs
     ways = {TITLES.get(name, "the fit"): (samples, members) for name, samples in three_ways(results).items()}
+    if variant(results.config) is None:
+        ways = composite.components(results)
     made = composite.figures(results, ways)
     if results.problem.partition.dim > 1:
         made["dependence"] = shared.dependence(results, NUM_DEPENDENCE_SAMPLES)

@@ -108,6 +108,10 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         **chain(8),
         "training": {"num_updates": 600, "num_samples": 128, "batch_conditions": 8},
     }
+    if law == "tensor" and asked.get("data", {}).get("source") == "fe":
+        # Finite strain shows: without networks the point fit misses a quarter of the spread, with them a tenth.
+        layers["model"]["correction"] = "neural"
+        layers["mle"] = {"num_adam": 0, "num_lbfgs": 400}
     if law == "paper":
         layers |= {"stochastic": "last_layer", "rest": "refit", "mle": {"num_adam": 1500, "num_lbfgs": 0}}
         layers["training"] = {"num_updates": 300, "num_samples": 64, "batch_conditions": 8, "learning_rate": 2e-3}
@@ -147,6 +151,7 @@ def build_model(config: ViscoelasticConfig, key: PRNGKeyArray) -> TensorLaw | In
         longest=2.0,
         bulk_ratio=BULK_RATIO,
         convex=options.convex,
+        shear=data.source == "fe",
         key=key,
     )
 
@@ -189,9 +194,7 @@ def metrics(results: Results) -> dict[str, Any]:
 
 def figures(results: Results) -> dict[str, Drawing]:
     """Draw every figure of the paper's section, the microstructures, calibration and the training."""
-    members, names = results.splits.test.replicates().outputs, results.splits.test.output_names
-    parts = {name: (results.observable[..., [k]], members[..., [k]]) for k, name in enumerate(names)}
-    made = composite.figures(results, parts)
+    made = composite.figures(results, composite.components(results))
     if results.problem.partition.dim > 1:
         made["dependence"] = _dependence(results)
     return made | shared.training(results)

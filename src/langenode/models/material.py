@@ -11,7 +11,7 @@ Piola-Kirchhoff stress S. A law can be used at a material point: `stress(strain,
 strain, next_strain, dt)` act on 3 x 3 tensors, and their derivatives are the tangents (`mechanics.tangent`).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -19,10 +19,13 @@ import jax.numpy as jnp
 
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.models.mechanics import (
+    MANDEL,
+    NUM_SYMMETRIC,
     Tensor,
     components,
     invariants,
     joint_invariants,
+    positive_factor,
     stress_from_potential,
     tensor,
 )
@@ -42,11 +45,16 @@ class PotentialStress(eqx.Module):
     A network's slope at E = 0 is a pressure in the unstrained material. With `stress_free` that slope times `tr E`, the
     only invariant with a slope at E = 0, is subtracted from the potential, so that `S = 0` at E = 0 (and internal
     variables 0) whatever the weights. A term linear in E leaves the convexity as it is.
+
+    With a `structure` the invariants are those of P E, where the symmetric factor P describes the anisotropy of one
+    microstructure: 3 x 3 on the normal components (6 weights; shear gets its isotropic part) or a full positive 6 x 6
+    factor (21 weights), as in `TensorLaw`. Without it the potential is isotropic.
     """
 
     potential: MLP | ConvexMLP
     strain_scale: float = eqx.field(static=True, default=1.0)
     stress_free: bool = eqx.field(static=True, default=False)
+    structure: Float[Array, "6"] | Float[Array, "21"] | None = None
 
     def __call__(self, hidden: Float[Array, " state"], inputs: Float[Array, " component"]) -> Array:
         """Return the components of the stress for those of the strain."""
@@ -54,11 +62,19 @@ class PotentialStress(eqx.Module):
 
     def stress(self, strain: Tensor, hidden: Float[Array, " state"]) -> Tensor:
         """Return the stress at a material point."""
-        return stress_from_potential(lambda values: self._energy(values, hidden), strain / self.strain_scale)
+        scaled = strain / self.strain_scale
+        if self.structure is None:
+            return stress_from_potential(lambda values: self._energy(values, hidden), scaled)
+        factor = structural_factor(self.structure)
+        inner = stress_from_potential(lambda values: self._energy(values, hidden), _apply(factor, scaled))
+        return _apply(factor.T, inner)
 
     def energy(self, strain: Tensor, hidden: Float[Array, " state"]) -> Float[Array, ""]:
         """Return the potential at a material point."""
-        return self.strain_scale * self._energy(invariants(strain / self.strain_scale), hidden)
+        scaled = strain / self.strain_scale
+        if self.structure is not None:
+            scaled = _apply(structural_factor(self.structure), scaled)
+        return self.strain_scale * self._energy(invariants(scaled), hidden)
 
     def _energy(self, values: Array, hidden: Array) -> Array:
         inputs = jnp.concatenate([values, hidden])
@@ -67,6 +83,26 @@ class PotentialStress(eqx.Module):
             return energy
         slope = jax.grad(lambda x: self.potential(x)[0])(jnp.zeros_like(inputs))
         return energy - slope[0] * values[0]
+
+
+def structural_factor(weights: Float[Array, "6"] | Float[Array, "21"]) -> Float[Array, "6 6"]:
+    """Return the factor P of a microstructure's anisotropy, on the six components times `MANDEL`."""
+    if weights.shape[0] == NUM_SYMMETRIC:
+        return positive_factor(weights)
+    isotropic = weights[:3].mean() - weights[3:].mean()
+    return (
+        jnp.zeros((6, 6), weights.dtype)
+        .at[:3, :3]
+        .set(tensor(weights))
+        .at[jnp.arange(3, 6), jnp.arange(3, 6)]
+        .set(isotropic)
+    )
+
+
+def _apply(factor: Float[Array, "6 6"], values: Tensor) -> Tensor:
+    """Apply a linear map of six components to a symmetric tensor."""
+    mandel = jnp.asarray(MANDEL, values.dtype)
+    return tensor(factor @ (components(values) * mandel) / mandel)
 
 
 class RatePotentialStress(eqx.Module):
@@ -170,15 +206,18 @@ def hyperelastic_potential(
     convex: bool,
     strain_scale: float,
     stress_free: bool = False,
+    structure: Literal["no", "normal", "full"] = "no",
     key: PRNGKeyArray,
 ) -> PotentialStress:
     """Build a potential of the three invariants: 3-3-3-1 has 28 weights, convex in the invariants or not.
 
-    The paper's potential has a stress in the unstrained material; one that is `stress_free` has none.
+    The paper's potential has a stress in the unstrained material; one that is `stress_free` has none. With a
+    `structure`, of the `normal` components or of all (`full`), it has 6 or 21 weights more.
     """
     sizes = (3, *layers, 1)
     network = ConvexMLP(sizes, key=key) if convex else MLP(sizes, activation, key=key)
-    return PotentialStress(network, strain_scale, stress_free)
+    weights = {"no": None, "normal": jnp.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]), "full": jnp.zeros(NUM_SYMMETRIC)}
+    return PotentialStress(network, strain_scale, stress_free, weights[structure])
 
 
 def internal_variable_law(

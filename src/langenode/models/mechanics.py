@@ -101,3 +101,21 @@ def log_strain(strain: Tensor) -> Tensor:
     inner = jnp.eye(3, dtype=strain.dtype) + 2.0 * nodes[:, None, None] * strain
     inverses = jax.vmap(lambda values: adjugate(values) / determinant(values))(inner)
     return strain @ jnp.einsum("n,nij->ij", weights, inverses)
+
+
+# Where the 21 numbers of a symmetric 6 x 6 matrix stand.
+_UPPER = np.triu_indices(6)
+NUM_SYMMETRIC = len(_UPPER[0])
+
+
+def positive_factor(weights: Float[Array, "21"]) -> Float[Array, "6 6"]:
+    """Return a symmetric positive definite matrix, close to `exp(X)` of the symmetric X with these numbers above.
+
+    Weights zero give the identity. It is `T(X / 4)^4` with `T(x) = 1 + x + x^2 / 2`, which has no real zero: positive
+    whatever the weights, without eigenvectors or solvers.
+    """
+    upper = jnp.zeros((6, 6), weights.dtype).at[_UPPER].set(weights)
+    quarter = 0.25 * (upper + jnp.triu(upper, 1).T)
+    root = jnp.eye(6, dtype=weights.dtype) + quarter + 0.5 * quarter @ quarter
+    square = root @ root
+    return square @ square

@@ -11,10 +11,12 @@ from langenode._types import Array, Float, PRNGKeyArray
 from langenode.models.material import NUM_JOINT
 from langenode.models.mechanics import (
     MANDEL,
+    NUM_SYMMETRIC,
     Tensor,
     components,
     joint_invariants,
     log_strain,
+    positive_factor,
     tensor,
 )
 from langenode.models.networks import MLP, ConvexMLP, scale_last_layer, shrink_convex
@@ -29,8 +31,10 @@ class TensorLaw(eqx.Module):
         W = G_0 |P e|^2 + sum_b G_b |P (e - a_b)|^2 + K/2 tr(e)^2 + N(joint invariants of e and s)
         da_b/dt = m_b / (2 G_b tau_b) A^-1 (-dW/da_b),    A = P'P,    s = sum_b G_b (e - a_b) / sum_b G_b
 
-    P is a symmetric 3 x 3 factor on the three normal components; it describes how one microstructure is stiffer along
-    some axes than another. Shear components, which loadings normal to the faces do not test, get its isotropic part.
+    P is a symmetric factor that describes how one microstructure is stiffer in some directions than another. With 6
+    weights it is 3 x 3, of the three normal components; shear components, which loadings normal to the faces do not
+    test, get its isotropic part. With 21 weights it is a full positive 6 x 6 factor, for data with shear (`mechanics.
+    positive_factor`; components times `MANDEL`).
     The mobilities `m_b = exp(NN(joint invariants))` are positive and A^-1 is positive definite, so the dissipation rate
     `sum_b (-dW/da_b) . da_b/dt` cannot be negative, whatever the networks' weights. N has zero slope in the unstrained
     state.
@@ -41,7 +45,7 @@ class TensorLaw(eqx.Module):
     log_moduli: Float[Array, " branch_and_one"]
     log_times: Float[Array, " branch"]
     log_bulk: Float[Array, ""]
-    structure: Float[Array, "6"]
+    structure: Float[Array, "6"] | Float[Array, "21"]
     energy_correction: MLP | ConvexMLP | None
     mobility: MLP | None
     strain_scale: float = eqx.field(static=True)
@@ -112,6 +116,9 @@ class TensorLaw(eqx.Module):
 
     def _factor(self, vectors: Float[Array, "*rows component"]) -> Float[Array, "*rows component"]:
         """Apply P to vectors."""
+        if self.structure.shape[0] == NUM_SYMMETRIC:
+            num = vectors.shape[-1]
+            return vectors @ positive_factor(self.structure)[:num]
         factor = tensor(self.structure)
         normal = vectors[..., :3] @ factor
         if vectors.shape[-1] == 3:
@@ -162,7 +169,7 @@ class TensorLaw(eqx.Module):
     def _solve(self, vector: Array) -> Array:
         """Apply `A^-1` to a vector."""
         matrix = self._factor(jnp.eye(vector.shape[0], dtype=vector.dtype))
-        return jnp.linalg.solve(matrix @ matrix, vector)
+        return jnp.linalg.solve(matrix @ matrix.T, vector)
 
     def _advance(self, internal: Array, strain: Array, next_strain: Array, dt: Array) -> Array:
         now = self._kinetics(strain, internal)
@@ -198,12 +205,14 @@ def tensor_law(
     longest: float,
     bulk_ratio: float,
     convex: bool = False,
+    shear: bool = False,
     key: PRNGKeyArray,
 ) -> TensorLaw:
     """Build our law before training: equal moduli, log-spaced times, no anisotropy, networks with zero output.
 
     `bulk_ratio` is the bulk modulus over the shear modulus: isochoric loadings carry no information about it. With
-    `convex` the correction of the energy is convex in the joint invariants, and starts small instead of zero.
+    `convex` the correction of the energy is convex in the joint invariants, and starts small instead of zero. With
+    `shear` the structural factor is the full one of 21 weights.
     """
     energy = mobility = None
     if correction_layers is not None:
@@ -221,7 +230,7 @@ def tensor_law(
         log_moduli=jnp.full(num_branches + 1, modulus),
         log_times=times,
         log_bulk=jnp.log(jnp.asarray(bulk_ratio)),
-        structure=jnp.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]),
+        structure=jnp.zeros(NUM_SYMMETRIC) if shear else jnp.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]),
         energy_correction=energy,
         mobility=mobility,
         strain_scale=strain_scale,

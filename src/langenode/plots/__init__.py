@@ -28,6 +28,7 @@ from langenode.plots.general import (
 from langenode.plots.material import (
     SpreadPanel,
     SpreadPath,
+    deformed_cubes,
     group_dependence,
     sphere_cubes,
     spread_parity,
@@ -62,6 +63,7 @@ __all__ = [
     "bands_beyond",
     "beside_plain",
     "calibration",
+    "deformed_cubes",
     "density_panels",
     "dependence",
     "distance_curves",

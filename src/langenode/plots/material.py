@@ -71,6 +71,55 @@ def _draw_edges(axis: Any) -> None:
                 axis.plot(*np.stack([start, end], axis=1), color=DATA, lw=0.8)
 
 
+# The corners of a voxel's faces, in order around each, by the face's normal and side; corners count as binary numbers.
+_FACES = {
+    (0, 0): (0, 1, 3, 2),
+    (0, 1): (4, 5, 7, 6),
+    (1, 0): (0, 1, 5, 4),
+    (1, 1): (2, 3, 7, 6),
+    (2, 0): (0, 2, 6, 4),
+    (2, 1): (1, 3, 7, 5),
+}
+
+
+def deformed_cubes(cubes: Mapping[str, tuple[np.ndarray, np.ndarray]], *, label: str) -> Any:
+    """Plot deformed cubes of N^3 voxels: the positions of their corners (voxel, 8, 3), and a positive value of each.
+
+    Colours are logarithmic from the smallest to the largest value of all cubes; the undeformed cube is outlined.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    shown = {name: _surface(*cube) for name, cube in cubes.items()}
+    values = np.concatenate([value for _, value in shown.values()])
+    norm, colours = LogNorm(values.min(), values.max()), colormaps["viridis"]
+    figure, axes = new_figure(len(cubes), 1, width=3.0, height=3.0, subplot_kw={"projection": "3d"})
+    for axis, (name, (faces, value)) in zip(axes[0], shown.items(), strict=True):
+        axis.add_collection3d(Poly3DCollection(faces, facecolor=colours(norm(value)), edgecolor="k", lw=0.1))
+        _draw_edges(axis)
+        ends = np.concatenate([faces.reshape(-1, 3), np.zeros((1, 3)), np.ones((1, 3))])
+        middle, half = (ends.max(0) + ends.min(0)) / 2.0, np.ptp(ends, axis=0).max() / 2.0
+        axis.set(**{f"{x}lim": (m - half, m + half) for x, m in zip("xyz", middle, strict=True)}, box_aspect=(1, 1, 1))
+        axis.set_axis_off()
+        axis.set_title(name, fontsize=10)
+    figure.colorbar(ScalarMappable(norm, colours), ax=list(axes[0]), label=label, shrink=0.7)
+    return figure
+
+
+def _surface(corners: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the three faces of a cube that a viewer sees, as quadrilaterals, and their values."""
+    num = round(len(values) ** (1.0 / 3.0))
+    places = np.indices((num,) * 3).reshape(3, -1)
+    faces, found = [], []
+    for normal, side in ((0, 1), (1, 0), (2, 1)):
+        is_there = places[normal] == side * (num - 1)
+        faces.append(corners[is_there][:, _FACES[normal, side]])
+        found.append(values[is_there])
+    return np.concatenate(faces), np.concatenate(found)
+
+
 class SpreadPanel(NamedTuple):
     """Points: mean and standard deviation of the data, and of the predictions (no spread for a point fit).
 

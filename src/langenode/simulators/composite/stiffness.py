@@ -72,7 +72,7 @@ class ElementMatrices(NamedTuple):
 
 def element_matrices() -> ElementMatrices:
     """Integrate the element matrices by the Gauss rule of 2^3 points, exact for a cube."""
-    strain = np.array([_strain_operator(point) for point in itertools.product((-1.0, 1.0), repeat=3)])
+    strain = np.array([_strain_operator(gradient) for gradient in shape_gradients()])
     dilatation = strain[:, :3].sum(1).mean(0)
     shear = np.einsum("qia,ij,qjb->ab", strain, DEVIATORIC, strain) / len(strain)
     affine = np.zeros((8, 3, 6))
@@ -82,12 +82,20 @@ def element_matrices() -> ElementMatrices:
     return ElementMatrices(np.outer(dilatation, dilatation), shear, affine.reshape(24, 6))
 
 
-def _strain_operator(signs: tuple[float, ...]) -> Float[np.ndarray, "6 24"]:
-    """Return the Voigt strain at a Gauss point from the displacements of the eight nodes."""
+def shape_gradients() -> Float[np.ndarray, "8 8 3"]:
+    """Return the gradients of the eight corners' shape functions at the eight Gauss points of a voxel of unit edge."""
+    return np.array([_gradient(signs) for signs in itertools.product((-1.0, 1.0), repeat=3)])
+
+
+def _gradient(signs: tuple[float, ...]) -> Float[np.ndarray, "8 3"]:
     position = 0.5 + np.array(signs) / np.sqrt(12.0)
     factors = np.where(CORNERS == 1, position, 1.0 - position)
     slopes = 2.0 * CORNERS - 1.0
-    gradient = np.stack([slopes[:, i] * np.delete(factors, i, axis=1).prod(1) for i in range(3)], axis=1)
+    return np.stack([slopes[:, i] * np.delete(factors, i, axis=1).prod(1) for i in range(3)], axis=1)
+
+
+def _strain_operator(gradient: Float[np.ndarray, "8 3"]) -> Float[np.ndarray, "6 24"]:
+    """Return the Voigt strain at a Gauss point from the displacements of the eight nodes."""
     operator = np.zeros((6, 8, 3))
     for row, (i, j) in enumerate(VOIGT):
         operator[row, :, i] = gradient[:, j]
