@@ -50,7 +50,7 @@ def model(num_inputs=1):
 
 def family():
     one = model()
-    return Family(Standard(jnp.ones(one.unit.shape[0])), one, Partition.of(one, "unit"), None)
+    return Family(Standard(scale=jnp.ones(one.unit.shape[0])), one, Partition.of(one, "unit"), None)
 
 
 def vector():

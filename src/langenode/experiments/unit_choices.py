@@ -93,7 +93,7 @@ def scale_layer(data: Dataset, layer: Mapping[str, Any]) -> tuple[dict[str, Any]
     `layer` is what has been chosen so far. The spread of a few units says little of how it changes with the level; the
     log density of all readings, whose scales are made comparable by the slope of the logarithm, says more.
     """
-    kinds = list(layer.get("output_scale") or ("linear",) * data.num_outputs)
+    kinds: list[str] = list(layer.get("output_scale") or ("linear",) * data.num_outputs)
     made = []
     for column in (k for k in range(data.num_outputs) if may_be_logarithmic(data, k)):
         linear, log = (_log_evidence(data, column, layer, kind) for kind in ("linear", "log"))
