@@ -519,7 +519,7 @@ def test_robust_spread():
 def started(monkeypatch):
     """Note the data of runs that would begin, and do no work."""
     begun = []
-    monkeypatch.setattr("langenode.runs.stages.Run.complete", lambda run: begun.append(run))
+    monkeypatch.setattr("langenode.runs.stages.Run.complete", lambda run, *_: begun.append(run))
     return begun
 
 

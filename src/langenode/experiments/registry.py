@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from langenode.config import ConfigError
 
@@ -35,7 +35,7 @@ class Registry(Mapping[str, "Experiment"]):
     def _entries(self) -> metadata.EntryPoints:
         return metadata.entry_points(group=self.group)
 
-    def _load(self, entry: metadata.EntryPoint) -> "Experiment":
+    def _load(self, entry: Any) -> "Experiment":  # of the standard library or of its backport
         from langenode.experiments.base import Experiment
 
         found = entry.load()
