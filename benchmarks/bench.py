@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SUBJECTS = {
     "sampler": (600, 120),
     "memory": (420, 60),
-    "node": (150, 60),
+    "node": (180, 90),
     "start": (420, 120),
     "growth": (300, 80),
     "accuracy": (600, 0),

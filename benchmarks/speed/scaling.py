@@ -202,7 +202,8 @@ def main() -> None:
     found = measure(quick=options.quick)
     print(json.dumps(found, indent=1))
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1))
+        results = {f"scaling.{name}": value for name, value in found.items()}
+        options.out.write_text(json.dumps({"results": results, "rows": [], "notes": []}, indent=1))
 
 
 if __name__ == "__main__":
