@@ -146,10 +146,10 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
     """
     has_spread = any(panel.predicted_std is not None for panel in panels.values())
     frames = {name: _frame(panel) for name, panel in panels.items()}
-    reaches = [high - low for low, high in frames.values()]
-    shares = max(reaches) < MOST_APART * min(reaches)
-    sharey = "row" if shares else False
-    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, sharex="row", sharey=sharey)
+    has_one_range = _are_alike([float(np.ptp(panel.mean)) for panel in panels.values()])
+    shares = has_one_range and _are_alike([high - low for low, high in frames.values()])
+    shared: dict[str, Any] = {"sharex": "row" if has_one_range else False, "sharey": "row" if shares else False}
+    figure, axes = new_figure(len(panels), 1 + has_spread, width=3.9, height=3.7, **shared)
     if has_spread:
         for axis, panel in zip(axes[1], panels.values(), strict=True):
             _spreads(axis, panel, most)
@@ -170,6 +170,10 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(labels), loc="outside upper center")
     return figure
+
+
+def _are_alike(reaches: list[float]) -> bool:
+    return max(reaches) < MOST_APART * min(reaches)
 
 
 def _frame(panel: SpreadPanel) -> tuple[float, float]:
