@@ -32,9 +32,9 @@ from langenode.inference.point_fit import fitted_outputs
 
 # Numbers of latent inputs with which units are tried; the fit itself tries more.
 LATENTS = (1, 2)
-# Nats per reading by which one model for all must be better, and so many standard errors of the difference beyond.
-# Units have a spread of their own at every time, which mean errors do not see: on tables where both predict about as
-# well, the bands of units were the better ones.
+# One model for all must be better by this many nats per reading and this many standard errors of the difference. Units
+# have a spread of their own at every time, which mean errors do not see: on tables where both predict about as well,
+# the bands of units were the better ones.
 MARGIN, NUM_ERRORS = 0.3, 1.0
 # Draws behind a mean prediction.
 NUM_DRAWS = 128

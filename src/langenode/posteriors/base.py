@@ -99,7 +99,7 @@ class AbstractVariational(AbstractPosterior):
         return self
 
     def is_long(self, num_samples: int) -> bool:
-        """Whether gradients of so many draws would keep so much that something has to be chosen."""
+        """Whether gradients of that number of draws keep enough that something has to be chosen."""
         del num_samples
         return False
 
