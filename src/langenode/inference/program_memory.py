@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
 
 def choose_memory(posterior: AbstractVariational, num_samples: int) -> Choice | None:
-    """The choice for gradients of `num_samples` draws; None where a chain is short, or has no choice, or nobody can tell."""
+    """The choice for gradients of `num_samples` draws; None where a chain is short, or there is nothing to choose."""
     if not posterior.is_long(num_samples):
         return None
     sizes: dict[Memory, int] = {}
