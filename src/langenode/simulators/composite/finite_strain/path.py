@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from langenode._types import Float
 from langenode.simulators.composite.finite_strain.cell import Boundary, make_cell
@@ -62,6 +63,8 @@ def problem_of(
     return CellProblem(cell, voxels, prony, **options, on_iteration=on_iteration)
 
 
+# Threads of the linear algebra library would wait for each other: its matrices here are small.
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def follow(
     problem: CellProblem,
     times: Float[np.ndarray, " time"],
