@@ -202,7 +202,7 @@ def read_set(path: Path) -> SimulationSet:
 
 
 def as_dataset(found: SimulationSet) -> Dataset:
-    """Return a set as data: loadings are conditions, and cubes are units; Green's strain and stress of six components."""
+    """Return a set as data: loadings are conditions, cubes are units; Green's strain and stress of six components."""
     names, times = np.array(found.plan.loadings.names), found.plan.loadings.times
     stretches = np.array([[stretch(row) for row in path] for path in found.log_strain])
     green = 0.5 * (stretches @ stretches - np.eye(3))
