@@ -157,11 +157,21 @@ def test_a_fit_with_and_without_latent_inputs_is_scored_and_kept_in_a_file(num_l
     np.testing.assert_array_equal(again["outputs"], fit.predict(data.select(slice(8, 10)))["outputs"])
 
 
-def test_the_number_of_latent_inputs_is_that_of_most_folds():
-    """One unit unlike all others, in the first fold, must not decide for all."""
+@pytest.mark.parametrize(("units_of", "expected"), [("curve", "two"), ("auto", "none")])
+def test_the_number_of_latent_inputs_is_that_of_most_folds(units_of, expected):
+    """One unit unlike all others, in the first fold, must not decide for all; smooth curves stay the safe choice."""
     scores = {"none": [-0.6, -1.4, -1.9, -0.7, -0.8], "two": [-9.0, -0.7, -1.3, -0.6, -0.5]}
     config = plan.plan_data(units(), {})[1]
+    config = config.model_copy(update={"model": config.model.model_copy(update={"units": units_of})})
     folds = [cross.FoldPoints({}, {name: np.exp(-scores[name][k]) for name in scores}, 20) for k in range(5)]
     chosen, tried = cross.choose_kind(folds, config)
-    assert config.target == "hierarchical" and chosen == "two"
+    assert config.target == "hierarchical" and chosen == expected
     assert [one["error"] for one in tried] == pytest.approx([np.exp(0.8), np.exp(0.7)])
+
+
+def test_a_network_replaces_smooth_curves_where_most_folds_and_the_mean_are_for_it():
+    scores = {"smooth": [-0.6, -1.4, -1.9, -0.7, -0.8], "one": [-0.5, -1.1, -1.3, -0.6, -0.5]}
+    config = plan.plan_data(units(), {})[1]
+    config = config.model_copy(update={"model": config.model.model_copy(update={"units": "auto"})})
+    folds = [cross.FoldPoints({}, {name: np.exp(-scores[name][k]) for name in scores}, 20) for k in range(5)]
+    assert cross.choose_kind(folds, config)[0] == "one"

@@ -211,19 +211,35 @@ def choose_kind(
 
     `names` are the candidates that can be chosen, by default those that all these folds have tried.
     """
-    is_hierarchical = config is not None and config.target == "hierarchical"
-    worthwhile = math.exp(-WORTHWHILE_GAIN) if is_hierarchical else points.WORTHWHILE
     names = tried_everywhere(folds) if names is None else names
+    errors = {name: np.array([fold.errors[name] for fold in folds]) for name in names}
+    if config is not None and config.target == "hierarchical":
+        return _choose_units(errors, has_smooth=getattr(config.model, "units", "") == "auto")
     cells = np.array([fold.num_cells for fold in folds], float)
-    tried = []
-    for name in names:
-        errors = np.array([fold.errors[name] for fold in folds])
-        shares = cells / max(cells.sum(), 1.0)
-        # Squares of errors are averaged. Of log scores the median is taken: their mean would be decided by the one unit
-        # that is least like the others.
-        pooled = np.median(errors) if is_hierarchical else np.sqrt((shares * errors**2).sum())
-        tried.append({"name": name, "error": float(pooled)})
-    return points.plainest(tried, worthwhile), tried
+    shares = cells / max(cells.sum(), 1.0)
+    tried = [{"name": name, "error": float(np.sqrt((shares * errors[name] ** 2).sum()))} for name in names]
+    return points.plainest(tried, points.WORTHWHILE), tried
+
+
+def _choose_units(
+    errors: dict[str, Float[np.ndarray, " fold"]], *, has_smooth: bool
+) -> tuple[str, list[dict[str, Any]]]:
+    """The same for units that differ, whose errors are `exp(-log score)`.
+
+    Of log scores the median over folds counts: one unit that is least like the others should not call for units that
+    differ. Smooth curves are of such units already, and are only replaced by what is better on average, too, by more
+    than a standard error over folds: a network that fails on one unit in ten is no gain.
+    """
+    tried = [{"name": name, "error": float(np.median(values))} for name, values in errors.items()]
+    if not has_smooth:
+        return points.plainest(tried, math.exp(-WORTHWHILE_GAIN)), tried
+    kept = tried[0]
+    for one in tried[1:]:
+        gains = np.log(errors[kept["name"]]) - np.log(errors[one["name"]])
+        error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else 0.0
+        is_better = one["error"] < math.exp(-WORTHWHILE_GAIN) * kept["error"] and gains.mean() > error
+        kept = one if is_better else kept
+    return kept["name"], tried
 
 
 def final_point(experiment: Experiment, config: Any, crossed: Crossed) -> PointChoice:

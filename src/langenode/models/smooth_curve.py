@@ -16,13 +16,16 @@ NUM_COMMON, NUM_OWN = 24, 16
 BOUNDARY = 1.5
 # Lengths are kept where the sines resolve them.
 SHORTEST = 0.15
+# What a unit adds is never less than this share of what it adds in the middle of the times.
+LEAST_WINDOW = 1e-3
 
 
 class Sizes(NamedTuple):
     """How large and how smooth curves are: logarithms, in units of the spread of the readings and of the times.
 
     A curve is a level, a straight line and a smooth part, which varies over a `length`; `input_level` and `input_shape`
-    are the sizes of what inputs add to it, and the last four are those of what a unit adds.
+    are the sizes of what inputs add to it, and the last five are those of what a unit adds. `own_growth` alone is
+    no size: its hyperbolic tangent says how much of all that a unit adds grows in proportion to the clock.
     """
 
     length: Float[Array, "*out"]
@@ -34,11 +37,12 @@ class Sizes(NamedTuple):
     own_shape: Float[Array, "*out"]
     own_slope: Float[Array, "*out"]
     own_length: Float[Array, "*out"]
+    own_growth: Float[Array, "*out"]
 
 
-# Typical sizes, and the standard deviations of their logarithms under the prior.
-TYPICAL = Sizes(0.4, 1.0, 1.0, 0.2, 0.2, 0.3, 0.3, 0.3, 0.4)  # pyright: ignore[reportArgumentType]
-UNCERTAINTY = Sizes(0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)  # pyright: ignore[reportArgumentType]
+# The centre of the prior, where nothing grows, and its standard deviations.
+TYPICAL = Sizes(*(float(np.log(size)) for size in (0.4, 1.0, 1.0, 0.2, 0.2, 0.3, 0.3, 0.3, 0.4)), own_growth=0.0)  # pyright: ignore[reportArgumentType]
+UNCERTAINTY = Sizes(0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, own_growth=1.0)  # pyright: ignore[reportArgumentType]
 
 
 class SmoothCurve(eqx.Module):
@@ -48,9 +52,12 @@ class SmoothCurve(eqx.Module):
 
     The features phi and psi are a constant, a straight line and sines with the spectrum of a Gaussian process of
     squared-exponential covariance (Solin and Särkkä, 2020), each times its size: `weights` b and `unit` are then
-    standard normal. It is a network of one hidden layer whose features are fixed but for their sizes; since it is
-    linear, all but the sizes and the noise can be integrated in closed form. Where the start is known exactly, a unit's
-    own curve is conditioned on it (Matheron's rule): with k its covariance,
+    standard normal. What a unit adds may grow along the clock, or fade: psi has a factor that is linear in s. Units
+    that begin larger then grow faster, too.
+
+    It is a network of one hidden layer whose features are fixed but for their sizes; since it is linear, all but the
+    sizes and the noise can be integrated in closed form. Where the start is known exactly, a unit's own curve is
+    conditioned on it (Matheron's rule): with k its covariance,
 
         y(t) = f(t) + r(t) (start - f(0)),    r(t) = k(t, 0) / k(0, 0)
     """
@@ -88,6 +95,13 @@ class SmoothCurve(eqx.Module):
         """How many outputs there are."""
         return self.weights.shape[0]
 
+    def spread_by(self, factor: Float[Array, " out"]) -> "SmoothCurve":
+        """The model of units that differ by `factor` times as much, with as much more noise."""
+        more = jnp.log(factor)
+        grown = {name: getattr(self.sizes, name) + more for name in ("own_level", "own_shape", "own_slope")}
+        at = lambda m: (m.sizes, m.log_noise)  # noqa: E731
+        return eqx.tree_at(at, self, (self.sizes._replace(**grown), self.log_noise + more))
+
     def features(
         self, sizes: Sizes, times: Float[Array, " time"], inputs: Float[Array, "time in"], *, is_anchored: bool
     ) -> "Features":
@@ -102,6 +116,7 @@ class SmoothCurve(eqx.Module):
         by_input = (inputs[:, :, None] * added[:, None, :]).reshape(len(place), -1)
         own_waves = smooth_features(place, size.own_length, NUM_OWN)
         own = jnp.concatenate([size.own_level * ones, size.own_slope * line, size.own_shape * own_waves], axis=1)
+        own = window(place, sizes.own_growth)[:, None] * own
         whole = jnp.concatenate([*common, by_input], axis=1)
         if not is_anchored:
             return Features(whole, own, jnp.zeros_like(place))
@@ -115,6 +130,11 @@ class Features(NamedTuple):
     common: Float[Array, "time feature"]
     own: Float[Array, "time own"]
     of_start: Float[Array, " time"]
+
+
+def window(place: Float[Array, " time"], growth: Array) -> Float[Array, " time"]:
+    """A factor that is linear in time, one in the middle, and for large `growth` nearly zero at the beginning."""
+    return jnp.maximum(1.0 + jnp.tanh(growth) * place / (0.5 * CLOCK_RANGE), LEAST_WINDOW)
 
 
 def smooth_features(place: Float[Array, " time"], length: Array, num: int) -> Float[Array, "time feature"]:
@@ -137,7 +157,7 @@ def smooth_curve(*, num_inputs: int, num_outputs: int, clock: float) -> SmoothCu
     return SmoothCurve(
         unit=jnp.zeros(num_outputs * (2 + NUM_OWN)),
         weights=jnp.zeros((num_outputs, num_features)),
-        sizes=Sizes(*(jnp.full(num_outputs, np.log(value)) for value in TYPICAL)),
+        sizes=Sizes(*(jnp.full(num_outputs, value) for value in TYPICAL)),
         log_noise=jnp.log(jnp.full(num_outputs, 0.2)),
         clock=clock,
     )

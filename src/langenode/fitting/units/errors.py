@@ -14,6 +14,7 @@ from langenode.fitting.units.scoring import first_readings
 from langenode.inference.calibration import Errors
 from langenode.inference.hierarchical.conditional import condition
 from langenode.inference.hierarchical.family import Family
+from langenode.models import SmoothCurve
 
 
 def unit_errors(
@@ -30,4 +31,7 @@ def unit_errors(
     rows = asked.any(axis=(1, 2))
     # NaN stands for no reading: a unit that diverges has an error.
     error = np.where(asked, np.nan_to_num(held_out.outputs - outputs.mean(0), nan=np.inf), np.nan)
-    return Errors(error[rows], outputs.var(0)[rows], (noise**2).mean(0)[rows])
+    between, within = outputs.var(0)[rows], (noise**2).mean(0)[rows]
+    if isinstance(stack.model, SmoothCurve):  # its factor scales both: see `with_factor`
+        between, within = np.zeros_like(between), between + within
+    return Errors(error[rows], between, within)

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,7 +95,7 @@ def predict_units(
     """
     arranged = arrange(config, data, rule, given)
     with in_64_bits():
-        stack = stack_of(problem, which)
+        stack, noise_factor = with_factor(stack_of(problem, which), rule.noise_factor)
         found = condition(
             stack,
             arranged.units,
@@ -105,12 +106,26 @@ def predict_units(
             has_fallback=has_fallback,
         )
         outputs, noise = respond(stack, arranged, found.xi, found.member)
-    noisy = outputs + np.asarray(rule.noise_factor) * noise * rng.standard_normal(outputs.shape)
+    noisy = outputs + noise_factor * noise * rng.standard_normal(outputs.shape)
     by_condition = np.argsort(data.condition, kind="stable")
     outputs, noisy = (np.asarray(rule.unscaled(values[:, by_condition]), float) for values in (outputs, noisy))
     weights = sample_weights(problem.posterior, num_samples, key=key)
     diagnostics = (found.log_evidence, found.relative_ess, found.k_hat, found.is_guided)
     return UnitPrediction(Prediction(outputs, weights), noisy, *diagnostics)
+
+
+def with_factor(
+    stack: Family, factor: Float[np.ndarray, " out"] | float
+) -> tuple[Family, Float[np.ndarray, " out"] | float]:
+    """The families with calibrated spread, and the factor that is left for their noise.
+
+    Of smooth curves the factor scales all that is a unit's own, noise included: what is known of few units is their
+    spread to within a factor, and what a reading says of the rest of its unit stays the same.
+    """
+    if not isinstance(stack.model, SmoothCurve):
+        return stack, np.asarray(factor)
+    grown = stack.model.spread_by(jnp.asarray(factor))
+    return eqx.tree_at(lambda f: f.model, stack, grown), 1.0
 
 
 class Arranged(NamedTuple):

@@ -6,8 +6,9 @@ the noise is integrated exactly:
     S_i = s^2 I + Psi_i Psi_i^T,    B = I + sum_i Phi_i^T S_i^-1 Phi_i,    c = sum_i Phi_i^T S_i^-1 y_i
     -2 log p(y) = sum_i [y_i^T S_i^-1 y_i + log det 2 pi S_i] + log det B - c^T B^-1 c,    b | y ~ N(B^-1 c, B^-1)
 
-Each output has sizes and noise of its own. The logarithms of both, ten numbers, have normal priors; they are drawn from
-the normal distribution about their mode and weighted by their exact posterior density.
+Each output has sizes and noise of its own. The logarithms of both and the growth of what units add, eleven numbers,
+have normal priors; they are drawn from the normal distribution about their mode and weighted by their exact posterior
+density.
 """
 
 from typing import Any, NamedTuple
@@ -28,8 +29,8 @@ from langenode.posteriors.base import log_normal
 
 # The prior of the noise, in units of the spread of the readings, and the least noise that is told from none.
 TYPICAL_NOISE, NOISE_UNCERTAINTY, LEAST_NOISE = 0.1, 1.5, 1e-4
-# Searches begin at typical sizes, and again this far from them.
-NUM_STARTS, START_SPREAD, MOST_STEPS = 3, 0.5, 200
+# Searches begin at typical sizes, there with units that differ little at first, and this far from them.
+START_GROWTH, START_SPREAD, MOST_STEPS = 1.0, 0.5, 200
 DIFFERENCE, SMALLEST_CURVATURE = 1e-3, 1e-3
 
 
@@ -81,7 +82,9 @@ def most_probable(model: SmoothCurve, units: Units, output: int, *, seed: int) -
         return (-float(value), -np.asarray(slope)) if is_finite else (1e12, np.zeros_like(vector))
 
     (centre, spread), rng = _prior(), np.random.default_rng([seed, output])
-    starts = [centre, *(centre + START_SPREAD * spread * rng.standard_normal((NUM_STARTS - 1, len(centre))))]
+    growing = centre.copy()
+    growing[Sizes._fields.index("own_growth")] = START_GROWTH
+    starts = [centre, growing, centre + START_SPREAD * spread * rng.standard_normal(len(centre))]
     with threadpool_limits(1, user_api="blas"):
         tried = [minimize(loss, at, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}) for at in starts]
     best = min(tried, key=lambda one: one.fun)
@@ -118,7 +121,7 @@ def _with(family: Family, vectors: np.ndarray, weights: Array) -> Family:
 
 
 def _prior() -> tuple[np.ndarray, np.ndarray]:
-    centre = np.log([*np.array(TYPICAL, float), TYPICAL_NOISE])
+    centre = np.array([*np.array(TYPICAL, float), np.log(TYPICAL_NOISE)])
     return centre, np.array([*np.array(UNCERTAINTY, float), NOISE_UNCERTAINTY])
 
 
@@ -144,17 +147,18 @@ def _integrate(vector: Array, model: SmoothCurve, units: Units, output: Array) -
 
     def of_unit(times: Array, inputs: Array, values: Array, seen: Array, start: Array) -> tuple[Array, Array, Array]:
         made = jax.vmap(lambda t, x: model.features(sizes, t, x, is_anchored=is_anchored))(times, inputs)
-        rows = lambda part: (part * seen[..., None]).reshape(seen.size, -1)  # noqa: E731
+        # Rows in units of the noise, zero where there is no reading.
+        rows = lambda part: (part * (seen / jnp.sqrt(variance))[..., None]).reshape(seen.size, -1)  # noqa: E731
         rest = values - made.of_start * start[:, None]
         own, both = rows(made.own), jnp.concatenate([rows(made.common), rows(rest[..., None])], axis=1)
-        root = jnp.linalg.cholesky(jnp.eye(own.shape[1]) + own.T @ own / variance)
-        half = solve_triangular(root, own.T @ both, lower=True) / variance
+        root = jnp.linalg.cholesky(jnp.eye(own.shape[1]) + own.T @ own)
+        half = solve_triangular(root, own.T @ both, lower=True)
         log_det = 2.0 * jnp.sum(jnp.log(jnp.diag(root))) + seen.sum() * jnp.log(2.0 * jnp.pi * variance)
         return both, half, log_det
 
     seen = units.mask[..., output].astype(units.times.dtype)
     both, half, log_det = jax.vmap(of_unit)(units.times, units.inputs, units.outputs[..., output], seen, starts)
-    whole = _products(both, units.weight) / variance - _products(half, units.weight)  # of (Phi, y) with S^-1
+    whole = _products(both, units.weight) - _products(half, units.weight)  # of (Phi, y) with S^-1
     size = whole.shape[0] - 1
     factor = jnp.linalg.cholesky(jnp.eye(size) + whole[:size, :size])
     return _Integrated(whole[-1, -1] + units.weight @ log_det, factor, whole[:size, -1])
