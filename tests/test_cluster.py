@@ -7,22 +7,19 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tasks
+from clusters import HERE, cluster, parent_of, wait_for
 from commands import OU, done, langenode, plain_environment
 from langenode.runs import grid, remote_commands, workers
 from langenode.runs.processes import Ended
 from langenode.runs.remote_commands import run_command, run_commands_remotely
 from langenode.runs.workers import TaskError, run_tasks
 from langenode.storage.folder import RunFolder
-
-HERE = str(Path(__file__).parent)
-
 
 # One command, without Dask
 
@@ -77,13 +74,6 @@ def test_files_that_a_worker_cannot_see_are_named(tmp_path):
     for here, log in ((tmp_path / "none", tmp_path / "l"), (tmp_path, tmp_path / "none" / "l")):
         with pytest.raises(FileNotFoundError, match="a file system that all machines share"):
             run_command(str(here), "", str(log), "true")
-
-
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 # What a grid asks for, without Dask
@@ -146,15 +136,6 @@ def test_without_a_scheduler_nothing_is_touched(tmp_path, monkeypatch, words, sa
 # With Dask
 
 
-@contextmanager
-def cluster(tmp_path, monkeypatch):
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, HERE]))
-    options = {"host": "127.0.0.1", "dashboard_address": None, "local_directory": str(tmp_path / "dask")}
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **options) as found:
-        yield found
-
-
 @pytest.mark.slow
 def test_a_killed_worker_of_a_cluster_repeats_its_task_only(tmp_path, monkeypatch):
     with cluster(tmp_path, monkeypatch) as found:
@@ -211,7 +192,3 @@ def test_an_interrupt_ends_the_runs_of_a_cluster(tmp_path, monkeypatch):
         command.send_signal(signal.SIGINT)
         assert command.wait(60) == 130
         wait_for(lambda: not any(map(tasks.is_alive, numbers)))
-
-
-def parent_of(number: int) -> int:
-    return int(Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[1])

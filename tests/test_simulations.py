@@ -1,11 +1,16 @@
 """`simulate --solver fe`: what is made, resumed, refused and left out, and the demonstrations on such data."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from commands import done, langenode, options
+from clusters import children_of, cluster, wait_for
+from commands import done, langenode, options, plain_environment
 from langenode.data import load_data
 from langenode.experiments import composite, finite_strain
 from langenode.fitting.choose import configure
@@ -79,6 +84,27 @@ def test_the_shipped_viscoelastic_set_is_what_the_demonstration_needs():
     plan = sets.read_set(sets.SHIPPED["viscoelastic"]).plan
     assert (plan.num_loadings, plan.num_steps, plan.num_spheres, plan.resolution) == (24, 50, 4, 8)
     assert plan.num_microstructures >= 16
+
+
+@pytest.mark.slow
+def test_a_set_is_the_same_by_a_scheduler_and_after_a_killed_worker(tmp_path, monkeypatch):
+    """The worker dies in the midst of a loading; those that were done are kept, and its own is made again."""
+    done("simulate", "viscoelastic", *ASKED, "--out", "one", cwd=tmp_path)
+    with cluster(tmp_path, monkeypatch) as found:
+        words = [word for word in ASKED if word not in ("--workers", "1")]
+        done("simulate", "viscoelastic", *words, "--scheduler", found.scheduler_address, "--out", "two", cwd=tmp_path)
+    words = [sys.executable, "-m", "langenode", "simulate", "viscoelastic", *ASKED, "--out", "three"]
+    first = tmp_path / "three" / "cube-000-loading-000.npz"
+    with subprocess.Popen(words, cwd=tmp_path, env=plain_environment(), stderr=subprocess.DEVNULL) as command:
+        wait_for(first.exists, 120.0)
+        written, workers = first.stat().st_mtime_ns, children_of(command.pid)
+        assert len(workers) == 1
+        os.kill(workers[0], signal.SIGKILL)
+        assert command.wait(240) == 0
+    assert first.stat().st_mtime_ns == written
+    one, *others = (sets.read_set(tmp_path / name / "set.npz").stress for name in ("one", "two", "three"))
+    for other in others:
+        np.testing.assert_array_equal(other, one)
 
 
 @pytest.mark.slow
