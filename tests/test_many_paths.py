@@ -84,7 +84,7 @@ def test_less_is_kept_with_every_level():
         numbers, rest = eqx.partition(kept, kept.trained())
         loss = lambda n: jnp.mean(eqx.combine(n, rest).draws(keys).kl)  # noqa: E731
         analysis: Any = jax.jit(jax.grad(loss)).lower(numbers).compile(problems.QUICK).memory_analysis()
-        return analysis.temp_size_in_bytes / (len(keys) * jnp.dtype(jnp.float32).itemsize)
+        return analysis.temp_size_in_bytes / (len(keys) * jnp.ones(()).dtype.itemsize)
 
     plain, checkpointed, two_level = (
         (memory_of(kind, 1024) - memory_of(kind, 512)) / 512 for kind in many_paths.MEMORIES
