@@ -9,6 +9,7 @@ import langenode as ln
 from langenode.experiments import own, unit_choices
 from langenode.fitting import build, cross, plan
 from langenode.fitting.units import families, solving
+from langenode.fitting.units.candidates import error_of, log_score_of
 from langenode.inference.hierarchical.uncertainty import has_effect, with_drawn_spreads, with_typical_spreads
 from langenode.models import latent_curve
 
@@ -155,6 +156,13 @@ def test_a_fit_with_and_without_latent_inputs_is_scored_and_kept_in_a_file(num_l
     fit.save(tmp_path / "a.langenode")
     again = ln.load_fit(tmp_path / "a.langenode").predict(data.select(slice(8, 10)))
     np.testing.assert_array_equal(again["outputs"], fit.predict(data.select(slice(8, 10)))["outputs"])
+
+
+@pytest.mark.parametrize("score", [-1e6, -800.0, 1e6, np.nan, -np.inf])
+def test_a_candidate_that_is_no_use_or_too_good_has_a_score_that_can_be_stored(score):
+    """Held-out readings a thousand standard deviations away are no reason to end a fit."""
+    found = log_score_of(error_of(score))
+    assert abs(found) <= np.log(1e9) + 1e-12 and (found > 0) == (score > 0)
 
 
 @pytest.mark.parametrize(("units_of", "expected"), [("curve", "two"), ("auto", "none")])

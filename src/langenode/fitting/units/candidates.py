@@ -34,6 +34,14 @@ class Judged(NamedTuple):
     starts: dict[str, Any]
 
 
+def error_of(log_score: float) -> float:
+    """What is stored of a log score: within the numbers that a file can hold, whatever a candidate says."""
+    if not np.isfinite(log_score):
+        return MOST_ERROR
+    most = math.log(MOST_ERROR)
+    return math.exp(-min(max(log_score, -most), most))
+
+
 def log_score_of(error: float) -> float:
     """The log density of a held-out reading behind a stored error."""
     return -math.log(error)
@@ -96,7 +104,7 @@ def judge_candidates(
         judged = train if held_out is None else held_out
         score = solving.log_score(config, family, judged, scaling, num_fitted)
         best = min(errors.values(), default=MOST_ERROR)
-        errors[name] = min(math.exp(-score), MOST_ERROR) if np.isfinite(score) else MOST_ERROR
+        errors[name] = error_of(score)
         is_useful = errors[name] < math.exp(-WORTHWHILE_GAIN) * best
         if len(errors) > 2 and not is_useful:
             break
