@@ -66,7 +66,7 @@ def test_the_shipped_sets_are_complete_and_divided_by_loading_and_microstructure
 
     found = sets.read_set(sets.SHIPPED[experiment])
     plan = found.plan
-    assert plan.num_microstructures >= 8 and not found.failures
+    assert plan.num_microstructures >= 16 and not found.failures
     assert len(found.stress) == plan.num_microstructures * plan.num_loadings and np.all(np.isfinite(found.stress))
     assert sets.SHIPPED[experiment].stat().st_size < 4e6
     np.testing.assert_array_equal(found.log_strain, plan.loadings.log_strain)
@@ -83,7 +83,7 @@ def test_the_shipped_sets_are_complete_and_divided_by_loading_and_microstructure
 def test_the_shipped_viscoelastic_set_is_what_the_demonstration_needs():
     plan = sets.read_set(sets.SHIPPED["viscoelastic"]).plan
     assert (plan.num_loadings, plan.num_steps, plan.num_spheres, plan.resolution) == (24, 50, 4, 8)
-    assert plan.num_microstructures >= 16
+
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
 
 def _anisotropic_defaults(method: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the choices for a stochastic structural factor, as in the viscoelastic law: few weights, all needed."""
-    structure = "full" if asked.get("data", {}).get("source") == "fe" else "normal"
+    is_fe = asked.get("data", {}).get("source") == "fe"
     return {
         "scaling": "common",
         "stochastic": "structure",
@@ -131,10 +131,10 @@ def _anisotropic_defaults(method: str, asked: Mapping[str, Any]) -> dict[str, An
             "layers": (3, 3),
             "activation": "softplus",
             "stress_free": method != "paper",
-            "structure": structure,
+            "structure": "full" if is_fe else "normal",
         },
         "mle": {"num_adam": 300, "num_lbfgs": 500},
-        "population": {"loss": "energy", "kl_weight": 1e-4},
+        "population": {"loss": "energy", "kl_weight": 1e-4} | (composite.FEW_MICROSTRUCTURES if is_fe else {}),
         **chain(8),
         "training": {"num_updates": 600, "num_samples": 128, "batch_conditions": 8},
     }

@@ -112,8 +112,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         # Finite strain shows: without networks the point fit misses a quarter of the spread, with them a tenth.
         layers["model"]["correction"] = "neural"
         layers["mle"] = {"num_adam": 0, "num_lbfgs": 400}
-        # Of few microstructures small components of the stress would count as much as large ones: bands too narrow.
-        layers["population"] |= {"component_floor": 0.03, "moment_weight": 0.1}
+        layers["population"] |= composite.FEW_MICROSTRUCTURES
     if law == "paper":
         layers |= {"stochastic": "last_layer", "rest": "refit", "mle": {"num_adam": 1500, "num_lbfgs": 0}}
         layers["training"] = {"num_updates": 300, "num_samples": 64, "batch_conditions": 8, "learning_rate": 2e-3}
