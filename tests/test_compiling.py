@@ -1,5 +1,8 @@
 """Programs that are compiled in less time compute the same."""
 
+import subprocess
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -48,3 +51,27 @@ def test_a_network_has_the_weights_that_its_layers_draw():
         assert layer.bias is not None and alone.bias is not None
         np.testing.assert_allclose(layer.weight, alone.weight, rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(layer.bias, alone.bias, rtol=1e-5, atol=1e-7)
+
+
+BATCHES = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.scipy.linalg import solve_triangular
+
+rows = np.random.default_rng(0).standard_normal((64, 20, 20)).astype("float32")
+matrices = rows @ rows.transpose(0, 2, 1) + np.eye(20, dtype="float32")
+
+@jax.jit
+def solve(matrices, values):
+    factors = [jnp.linalg.cholesky(matrices * (k + 1.0)) for k in range(6)]
+    return sum(solve_triangular(one, values, lower=True).sum() for one in factors)
+
+values = np.ones((64, 20, 100), "float32")
+for _ in range(400):
+    solve(matrices, values).block_until_ready()
+"""
+
+
+@pytest.mark.slow
+def test_batches_of_small_matrices_do_not_wait_for_each_other():
+    """With JAX 0.10.2, which pyproject.toml excludes, this program stood still within 10 to 250 of its rounds."""
+    subprocess.run([sys.executable, "-c", BATCHES], timeout=240, check=True)

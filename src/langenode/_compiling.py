@@ -16,12 +16,7 @@ from jax.core import Tracer
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 LIGHT = {"xla_backend_optimization_level": 1}
-# With the concurrent scheduler a program of many small matrices waited for itself for ever, on two cores.
-LIGHT_WITHOUT_FUSION = {
-    **LIGHT,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_enable_concurrency_optimized_scheduler": False,
-}
+LIGHT_WITHOUT_FUSION = {**LIGHT, "xla_cpu_use_fusion_emitters": False}
 
 
 def light_jit(function: Function) -> Function:
