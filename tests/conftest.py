@@ -7,6 +7,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+# Read when the library is loaded: XLA logs two errors for every program that it reads from disk, which say nothing.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 import jax
 import pytest
 from jaxtyping import install_import_hook

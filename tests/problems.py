@@ -35,6 +35,12 @@ def optimised_jit(function: Callable[..., Any]) -> Callable[..., Any]:
     return jit(function, compiler_options={"xla_backend_optimization_level": 1})
 
 
+def programs_within(equation: Any) -> list[Any]:
+    """The programs (jaxprs) that an equation of a program holds: bodies of loops, branches, compiled parts."""
+    leaves = jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns"))
+    return [getattr(leaf, "jaxpr", leaf) for leaf in leaves if hasattr(leaf, "eqns")]
+
+
 class LinearGaussian(eqx.Module):
     """`outputs = design w + sigma noise` with `w ~ N(prior_mean, prior_covariance)`: everything about it is known."""
 

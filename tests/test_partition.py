@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax
-import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from langenode.inference.partition import Partition
 from langenode.inference.priors import GaussianPrior
 from langenode.models import MLP, NeuralODE, OnConcatenation, neural_ode, num_parameters
+from problems import programs_within
 
 TIMES, INPUTS = jnp.asarray(np.linspace(0.0, 1.0, 4)), jnp.asarray(np.ones((4, 1)))
 NUM_SAMPLES = 64  # unlike any size in the models, so that a repeated leaf is told by its shape
@@ -192,7 +192,7 @@ def equations(jaxpr):
     """All equations of a jaxpr and of those inside it."""
     for equation in jaxpr.eqns:
         yield equation
-        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+        for inner in programs_within(equation):
             yield from equations(inner)
 
 

@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax
-import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from langenode.models import (
     tensor_law,
 )
 from langenode.models.sensitivities import LARGEST_STATE, _scan, at_every_time, evolve
+from problems import programs_within
 
 KEY = jax.random.key(0)
 
@@ -187,7 +187,7 @@ def carried_shapes(jaxpr):
         if equation.primitive.name == "scan":
             first = equation.params["num_consts"]
             yield from (v.aval.shape for v in equation.invars[first : first + equation.params["num_carry"]])
-        for part in jax.extend.core.jaxprs_in_params(equation.params):
+        for part in programs_within(equation):
             yield from carried_shapes(part)
 
 

@@ -85,7 +85,6 @@ def test_the_shipped_viscoelastic_set_is_what_the_demonstration_needs():
     assert (plan.num_loadings, plan.num_steps, plan.num_spheres, plan.resolution) == (24, 50, 4, 8)
 
 
-
 @pytest.mark.slow
 def test_a_set_is_the_same_by_a_scheduler_and_after_a_killed_worker(tmp_path, monkeypatch):
     """The worker dies in the midst of a loading; those that were done are kept, and its own is made again."""

@@ -45,6 +45,9 @@ def main(*, is_process: bool = False) -> None:
     own, signals change nothing in what is left of it.
     """
     warnings.showwarning = _show_warning
+    # For every program that it reads from disk XLA logs two errors, of preferences that are no instructions. This is
+    # read when the library is loaded.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     streams.prepare()
     with interrupts.caught(_end_at_once, for_good=is_process):
         code = _outcome()

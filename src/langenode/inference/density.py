@@ -45,7 +45,7 @@ class WhitenedModel(eqx.Module):
 
     def error(self, z: Float[Array, " dim"], cases: Batch) -> Float[Array, "case time out"]:
         """Observed minus predicted in all cases; zero where nothing was observed."""
-        outputs = jax.vmap(self.at(z))(cases.times, cases.inputs, cases.initial)
+        outputs: Array = jax.vmap(self.at(z))(cases.times, cases.inputs, cases.initial)
         return jnp.where(cases.mask, cases.outputs - outputs, 0.0)
 
 
@@ -272,7 +272,7 @@ def _fitted_log_noise(model: Any, cases: Batch, noise: Likelihood) -> Float[Arra
     The point fit's own scale is that of independent errors. A few correlated ones know it far less well than their
     innovations do.
     """
-    fitted = jax.vmap(model)(cases.times, cases.inputs, cases.initial)
+    fitted: Array = jax.vmap(model)(cases.times, cases.inputs, cases.initial)
     scale = noise_scale(model.log_noise[None], fitted[None], noise.levels)[0]
     error = jnp.where(cases.mask, cases.outputs - fitted, 0.0)
     standard = _whitened_errors(error, jnp.where(cases.mask, scale, 1.0), cases, noise)

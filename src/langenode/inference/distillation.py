@@ -358,7 +358,7 @@ def judge(features: Features, sampler: Any, draws: Array, *, key: PRNGKeyArray) 
 def _judged(features: Features, sampler: Any, keys: Array) -> tuple[Array, Array]:
     def one(key: Array) -> tuple[Array, Array]:
         draw = sampler.draw(key=key)
-        log_weight = features.density.log_posterior(draw.weights) - draw.log_reference - draw.log_ratio
+        log_weight: Array = features.density.log_posterior(draw.weights) - draw.log_reference - draw.log_ratio
         return features(draw.weights), jnp.where(jnp.isnan(log_weight), -jnp.inf, log_weight)
 
     return jax.lax.map(one, keys, batch_size=BATCH)

@@ -136,9 +136,9 @@ def standard_innovations(
     def observe(carry, cell):
         last_value, last_time, seen = carry
         value, observed, time = cell
-        gap = jnp.where(seen, time - last_time, correlation_time)
+        elapsed: Array = time - last_time
         # Where the cell is not observed the gap may be zero; any positive number will do there.
-        gap = jnp.where(observed, gap, correlation_time)
+        gap = jnp.where(seen & observed, elapsed, correlation_time)
         rho = jnp.where(seen, jnp.exp(-gap / correlation_time), 0.0)
         keep = lambda new, old: jnp.where(observed, new, old)  # noqa: E731
         carry = (keep(value, last_value), keep(time, last_time), seen | observed)

@@ -99,7 +99,7 @@ class _SquaredMisfit(eqx.Module):
 
     def __call__(self, model: Any) -> Array:
         batch = self.batch
-        fitted = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
+        fitted: Array = jax.vmap(model)(batch.times, batch.inputs, batch.initial)
         return jnp.sum(self.weight * jnp.where(batch.mask, batch.outputs - fitted, 0.0) ** 2)
 
 

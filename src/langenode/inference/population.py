@@ -253,7 +253,7 @@ def log_mean_exp_likelihood(predictions: Array, observed: Observed, *, joint: bo
     `joint` takes the trajectories of one member in all conditions as one, made by one sample.
     """
 
-    def log_kernel(outputs, mask):
+    def log_kernel(outputs: Array, mask: Array) -> Array:
         residual = jnp.where(mask, outputs - predictions, 0.0)
         return jnp.where(mask, log_normal(residual, 0.0, observed.sigma), 0.0).sum((2, 3))
 

@@ -51,6 +51,8 @@ def trajectory_jacobians(
         derivative = jax.jacfwd(outputs) if is_forward else jax.jacrev(outputs)
         return outputs(weights, times, inputs, initial), derivative(weights, times, inputs, initial)
 
+    fitted: Array
+    jacobian: Array
     fitted, jacobian = jax.vmap(one)(batch.times, batch.inputs, batch.initial)
     residual = jnp.where(batch.mask, batch.outputs - fitted, 0.0)
     return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)

@@ -103,8 +103,13 @@ def _all_steps_at_once(primals: Any, tangents: Any, *, step: Callable[..., Array
         change = jnp.sum(slope * change, axis=-1) + push
         return change, change
 
-    first = jnp.zeros_like(start) if tangents[1] is None else tangents[1]
-    _, changes = jax.lax.scan(advance, jnp.ravel(first), (by_state, pushed.reshape(len(states), start.size)))
+    def recursion(first: Array, pushed: Array) -> Array:
+        return jax.lax.scan(advance, first, (by_state, pushed))[1]
+
+    first = jnp.zeros(start.size, start.dtype) if tangents[1] is None else jnp.ravel(tangents[1])
+    along = (first, pushed.reshape(len(states), start.size))
+    # The recursion is linear and so its own derivative; up to JAX 0.9, only as such can a scan be transposed here.
+    _, changes = jax.jvp(recursion, jax.tree.map(jnp.zeros_like, along), along)
     return states, changes.reshape(states.shape)
 
 

@@ -174,6 +174,7 @@ def jacobian_at(
     """
     is_forward = form == "weights" and has_forward_mode(residual, x)
     derivative = jax.jacfwd if is_forward else jax.jacrev
+    jacobian: Array
     jacobian, residuals = derivative(lambda z: (residual(z),) * 2, has_aux=True)(x)
     return -jnp.where(jnp.all(jnp.isfinite(jacobian)), jacobian, 0.0), residuals
 

@@ -89,7 +89,7 @@ def _precision(density: Density, mode: Array) -> Array:
     if density.residual is not None:
         return jacobian_at(density.residual, mode, passes(density).form)[0]
     slope = jax.grad(density.log_posterior)
-    hessian = -(jax.jacfwd(slope) if has_forward_mode(slope, mode) else jax.jacrev(slope))(mode)
+    hessian: Array = -(jax.jacfwd(slope) if has_forward_mode(slope, mode) else jax.jacrev(slope))(mode)
     return jnp.where(jnp.all(jnp.isfinite(hessian)), hessian, jnp.eye(density.dim, dtype=mode.dtype))
 
 

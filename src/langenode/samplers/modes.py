@@ -227,6 +227,7 @@ def _climb(density: Density, z: Array, num_iterations: int) -> tuple[Array, Arra
             return (z, cast(state, z.dtype), best, lowest), None
 
         start = (z, cast(optimiser.init(z), z.dtype), z, jnp.asarray(loss(z)))
+        best: Array
         (z, _, best, lowest), _ = jax.lax.scan(step, start, None, length=num_steps)
         return jnp.where(loss(z) < lowest, z, best)
 

@@ -123,7 +123,7 @@ def with_factor(
     spread to within a factor, and what a reading says of the rest of its unit stays the same.
     """
     if not isinstance(stack.model, SmoothCurve):
-        return stack, np.asarray(factor)
+        return stack, factor
     grown = stack.model.spread_by(jnp.asarray(factor))
     return eqx.tree_at(lambda f: f.model, stack, grown), 1.0
 

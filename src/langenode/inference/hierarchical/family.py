@@ -61,7 +61,7 @@ class Family(eqx.Module):
         outputs, log_variance = self.respond(xi, unit)
         scale = jnp.exp(0.5 * log_variance)
         cells = jnp.where(unit.mask, log_normal(unit.outputs, outputs, scale), 0.0)
-        below = log_ndtr((unit.outputs - outputs) / scale)
+        below: Array = log_ndtr((unit.outputs - outputs) / scale)
         return jnp.sum(jnp.where(unit.below, below, cells))
 
     def log_joint(self, xi: Float[Array, " effect"], unit: Units) -> Float[Array, ""]:
@@ -94,7 +94,8 @@ def expand(family: Family, xi: Float[Array, " effect"], unit: Units) -> Expansio
         found = family.respond(point, unit)
         return found, found
 
-    (by_outputs, by_variance), (outputs, log_variance) = jax.jacfwd(twice, has_aux=True)(xi)
+    (by_outputs, by_variance), found = jax.jacfwd(twice, has_aux=True)(xi)
+    outputs, log_variance = Response(*found)
     scale = jnp.exp(0.5 * log_variance)
     standard = jnp.where(unit.mask, (unit.outputs - outputs) / scale, 0.0)
     # Below a limit: the derivatives of log Phi(z), with the ratio phi / Phi.

@@ -55,7 +55,8 @@ def find_mode(
         is_better = best < len(STEP_LENGTHS)
         falling = jnp.where(best == 0, 0.1, 1.0) * search.damping
         damping = jnp.where(is_better, falling, 10.0 * search.damping + 1e-3)
-        gain = jnp.where(jnp.all(jnp.isfinite(step)), 0.5 * gradient @ step, 0.0)
+        promise: Array = 0.5 * gradient @ step
+        gain = jnp.where(jnp.all(jnp.isfinite(step)), promise, 0.0)
         # Rounding: a step that promises little and brings nothing is the end.
         gain = jnp.where(is_better | (gain > LEAST_PROMISE), gain, 0.0)
         return _Search(points[best], damping, gain, search.num + 1, values[best])
@@ -109,6 +110,7 @@ def _moving_mode_backwards(
     """Pull a cotangent c back to the family: the derivative of the gradient's component along `H^-1 c`."""
     del residuals, perturbed
     curvature = -jax.hessian(family.log_joint)(mode, unit)
+    values: Array
     values, vectors = jnp.linalg.eigh(0.5 * (curvature + curvature.T))
     values = jnp.maximum(jnp.where(jnp.isfinite(values), values, 1.0), SMALLEST_EIGENVALUE)
     direction = vectors @ ((vectors.T @ cotangent) / values)

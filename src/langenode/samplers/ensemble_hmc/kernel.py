@@ -146,6 +146,8 @@ def evaluated(density: Density, points: Float[Array, " dim"]) -> Members:
     Where the model gives no number the log-likelihood is very low, so that the move is rejected, and its gradient is
     taken as zero. That is exact: leapfrog steps preserve volume and can be reversed along any field.
     """
+    value: Array
+    slope: Array
     value, slope = jax.value_and_grad(density.log_likelihood)(points)
     is_sound = jnp.isfinite(value) & jnp.all(jnp.isfinite(slope)) & (value > LOWEST_LOG_LIKELIHOOD)
     return Members(points, jnp.where(is_sound, value, LOWEST_LOG_LIKELIHOOD), jnp.where(is_sound, slope, 0.0))

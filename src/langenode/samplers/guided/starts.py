@@ -122,7 +122,7 @@ def mixture_log_density(
 
     def of_group(group):
         mine, centres, factors, first = group
-        values = jax.lax.map(lambda part: part[1].log_density(mine - part[0], kept), (centres, factors))
+        values: Array = jax.lax.map(lambda part: part[1].log_density(mine - part[0], kept), (centres, factors))
         is_real = first + jnp.arange(mine.shape[0]) < num  # the last group may be filled up
         values = jnp.where(is_real[:, None], values, -jnp.inf)
         return jax.nn.logsumexp(values, axis=0) - jnp.log(jnp.sum(is_real)).astype(draws.dtype)
