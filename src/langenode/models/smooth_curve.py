@@ -116,7 +116,8 @@ class SmoothCurve(eqx.Module):
         by_input = (inputs[:, :, None] * added[:, None, :]).reshape(len(place), -1)
         own_waves = smooth_features(place, size.own_length, NUM_OWN)
         own = jnp.concatenate([size.own_level * ones, size.own_slope * line, size.own_shape * own_waves], axis=1)
-        own = window(place, sizes.own_growth)[:, None] * own
+        growing = window(place, sizes.own_growth)[:, None]
+        own, by_input = growing * own, growing * by_input
         whole = jnp.concatenate([*common, by_input], axis=1)
         if not is_anchored:
             return Features(whole, own, jnp.zeros_like(place))
