@@ -146,7 +146,7 @@ def test_a_target_that_the_data_suggest_is_said(tmp_path, monkeypatch):
     table.to_csv(tmp_path / "a.csv", index=False)
     monkeypatch.setattr(grid, "run_commands", lambda *_, **__: (_ for _ in ()).throw(ConfigError("a; b; c")))
     found = langenode("compare", "--data", "a.csv", "--methods", "map", cwd=tmp_path)
-    assert "fit would take target population" in found.err and "add --target population" in found.err
+    assert "fit would take target hierarchical" in found.err and "add --target hierarchical" in found.err
     asked = langenode("compare", "--data", "a.csv", "--methods", "langevin", "--target", "population", cwd=tmp_path)
     assert "fit would take" not in asked.err
 

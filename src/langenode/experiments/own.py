@@ -144,8 +144,10 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     is_crossed = data.has_crossed_units and data.num_units >= FEWEST_REPLICATES
     is_population = not separate and (has_replicates(data) or is_crossed)
     units = unit_choices.for_units(data, asked, is_cut=windows is not None)
-    without_replicates = "hierarchical" if units.is_wanted else "posterior"
-    target = asked.get("target") or ("population" if is_population else without_replicates)
+    if is_population and (is_crossed or not unit_choices.serves_replicates(data)):
+        units = units._replace(is_wanted=False)
+    others = "population" if is_population else "posterior"
+    target = asked.get("target") or ("hierarchical" if units.is_wanted else others)
     layer: dict[str, Any] = {"target": target, "data": {"separate": separate}, "model": _sizes(data)}
     layer["model"] |= unit_choices.model_layer(data, asked) if target == "hierarchical" else {}
     layer["data"] |= {} if windows is None else {"windows": windows}

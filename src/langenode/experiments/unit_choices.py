@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode.config import ConfigError
-from langenode.data import Dataset, Scaling, knees, may_be_logarithmic
+from langenode.data import Dataset, Scaling, find_modes, knees, may_be_logarithmic
 from langenode.experiments.choices import Choice
 from langenode.inference.hierarchical.linear import most_probable
 from langenode.inference.hierarchical.units import by_unit
@@ -43,7 +43,7 @@ class ForUnits(NamedTuple):
 
 
 def for_units(data: Dataset, asked: Mapping[str, Any], *, is_cut: bool) -> ForUnits:
-    """Look at data without replicates: many units with few readings each, driven by nothing but time.
+    """Look for many units with few readings each, driven by nothing but time.
 
     Who asks for a method, or for anything that other targets alone have, wants those; windows of a record are no units.
     """
@@ -59,8 +59,19 @@ def for_units(data: Dataset, asked: Mapping[str, Any], *, is_cut: bool) -> ForUn
     if readings > MOST_READINGS:
         why = "if units differ beyond their starts, --target hierarchical learns how"
         return ForUnits(False, f"{readings:.3g} readings per trajectory show its state; {why}")
-    why = f"{data.num_units} units with {readings:.3g} readings each, without replicates: how units differ is learned"
+    why = f"{data.num_units} units with {readings:.3g} readings each: how units differ is learned"
     return ForUnits(True, why)
+
+
+def serves_replicates(data: Dataset) -> bool:
+    """Whether units that differ can stand for a population of replicates.
+
+    They are normal about a curve to which every input adds its own, so groups of units need a population, and so do
+    conditions that are more than their inputs can tell apart in this way.
+    """
+    first = data.inputs[np.unique(data.condition, return_index=True)[1], 0]
+    with_mean = np.concatenate([np.ones((len(first), 1)), first], axis=1)
+    return int(np.linalg.matrix_rank(with_mean)) == data.num_conditions and find_modes(data) is None
 
 
 def is_undriven(data: Dataset) -> bool:

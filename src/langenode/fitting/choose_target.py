@@ -25,7 +25,7 @@ from langenode.fitting.cross import DIVERGED, FoldData
 from langenode.fitting.plan import FilePlan
 from langenode.fitting.progress import QUIET, Reporter
 from langenode.fitting.units.candidates import starting_point
-from langenode.fitting.units.errors import unit_errors
+from langenode.fitting.units.errors import NUM_DRAWS, unit_errors
 from langenode.fitting.units.solving import fit_candidate
 from langenode.inference.hierarchical.conditional import stacked
 from langenode.inference.point_fit import fitted_outputs
@@ -36,8 +36,6 @@ LATENTS = (1, 2)
 # have a spread of their own at every time, which mean errors do not see: on tables where both predict about as well,
 # the bands of units were the better ones.
 MARGIN, NUM_ERRORS = 0.3, 1.0
-# Draws behind a mean prediction.
-NUM_DRAWS = 128
 # Entropy of a normal number of standard deviation one.
 NORMAL_ENTROPY = 0.5 * math.log(2.0 * math.pi * math.e)
 UNITS_PREDICT = "units that differ predict held-out trajectories as well or better"

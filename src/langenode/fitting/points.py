@@ -1,6 +1,5 @@
 """The point that a fit starts from: candidates at their maximum likelihood, and the plainest that is good enough."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,7 +73,7 @@ def _choose_units(experiment: Experiment, config: Config, data: Prepared, report
     with reporter.task("effects of units"):
         found = judge_candidates(experiment, config, data.train, data.validation, data.scaling)
     tried = [{"name": name, "error": error} for name, error in found.errors.items()]
-    name = plainest(tried, math.exp(-candidates_of_units.WORTHWHILE_GAIN))
+    name = found.best
     return PointChoice(name, candidates[name], found.models[name], tried, found.starts[name])
 
 

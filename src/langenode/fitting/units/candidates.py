@@ -13,6 +13,7 @@ from langenode.data import Dataset, Scaling
 from langenode.experiments.base import Experiment
 from langenode.fitting import build
 from langenode.fitting.units import solving
+from langenode.fitting.units.errors import error_from_start
 from langenode.inference.point_fit import fit_mle
 from langenode.models import LatentCurve, LatentODE, SmoothCurve, UnitModel
 from langenode.posteriors import cast
@@ -26,12 +27,24 @@ MOST_ERROR = 1e9
 class Judged(NamedTuple):
     """Candidates by name with their models, and `exp(-log score)`: the less the better; a ratio is a gain in nats.
 
-    `starts` are the models where their searches began.
+    `starts` are the models where their searches began, and `scores` are by unit.
     """
 
     models: dict[str, Any]
     errors: dict[str, float]
     starts: dict[str, Any]
+    scores: dict[str, solving.LogScore]
+
+    @property
+    def best(self) -> str:
+        """The plainest candidate that no later one replaces: one must gain something worthwhile, beyond chance."""
+        names = list(self.errors)
+        kept = names[0]
+        for name in names[1:]:
+            gain = log_score_of(self.errors[name]) - log_score_of(self.errors[kept])
+            is_better = gain > WORTHWHILE_GAIN and gain > self.scores[name].error_of_gain(self.scores[kept])
+            kept = name if is_better else kept
+        return kept
 
 
 def error_of(log_score: float) -> float:
@@ -87,9 +100,10 @@ def judge_candidates(
     models: dict[str, Any] = {}
     errors: dict[str, float] = {}
     begun: dict[str, Any] = {}
-    starts: dict[
-        str, Any
-    ] = {}  # by kind: one serves all of candidates that differ in their number of latent inputs alone
+    scores: dict[str, solving.LogScore] = {}
+    starts: dict[str, Any] = {}  # by kind: one serves all candidates that differ in their number of latent inputs
+    families: dict[str, Any] = {}
+    judged = train if held_out is None else held_out
     candidates = experiment.candidates(config)
     num_fitted = len(np.unique(train.unit[train.mask.any(axis=(1, 2))]))
     for name, config in candidates.items():
@@ -101,11 +115,29 @@ def judge_candidates(
         model = family.partition.combine(family.model, middle)
         begun[name] = starts[kind]
         models[name] = cast(model, jnp.dtype(config.precision))
-        judged = train if held_out is None else held_out
+        families[name] = config, family
         score = solving.log_score(config, family, judged, scaling, num_fitted)
         best = min(errors.values(), default=MOST_ERROR)
-        errors[name] = error_of(score)
+        scores[name], errors[name] = score, error_of(score.mean)
         is_useful = errors[name] < math.exp(-WORTHWHILE_GAIN) * best
         if len(errors) > 2 and not is_useful:
             break
-    return Judged(models, errors, begun)
+    return Judged(models, _without_poor_means(families, errors, judged, scaling), begun, scores)
+
+
+def _without_poor_means(
+    families: Mapping[str, tuple[Config, Any]], errors: dict[str, float], judged: Dataset, scaling: Scaling
+) -> dict[str, float]:
+    """The errors, in which networks that predict worse from the first reading than smooth curves gain nothing.
+
+    The joint density of a unit's readings can be higher although each of them is predicted less well.
+    """
+    first, *others = families
+    if not isinstance(families[first][1].model, SmoothCurve):
+        return errors
+    better = [name for name in others if errors[name] < errors[first]]
+    if not better:
+        return errors
+    found = {name: error_from_start(*families[name], judged, scaling) for name in [first, *better]}
+    raised = {name: max(errors[first], errors[name]) for name in better if found[name] > found[first]}
+    return errors | raised

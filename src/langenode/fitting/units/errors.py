@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 
 from langenode._types import PRNGKeyArray
@@ -12,9 +13,20 @@ from langenode.fitting.units.families import in_64_bits
 from langenode.fitting.units.predicting import NUM_POINTS, Arranged, respond
 from langenode.fitting.units.scoring import first_readings
 from langenode.inference.calibration import Errors
-from langenode.inference.hierarchical.conditional import condition
+from langenode.inference.hierarchical.conditional import condition, stacked
 from langenode.inference.hierarchical.family import Family
 from langenode.models import SmoothCurve
+
+# Draws behind a mean prediction.
+NUM_DRAWS = 128
+
+
+def error_from_start(config: Config, family: Family, held_out: Dataset, scaling: Scaling) -> float:
+    """The root mean square error of mean predictions of held-out units, given the readings with which they start."""
+    key = jax.random.key(config.seed)
+    error = unit_errors(config, stacked([family]), held_out, scaling, NUM_DRAWS, key=key).error
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.sqrt(np.nansum(error**2) / max((~np.isnan(error)).sum(), 1)))
 
 
 def unit_errors(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import logsumexp
 
-from langenode._types import OnStep
+from langenode._types import Float, Int, OnStep
 from langenode.config import Config
 from langenode.data import Dataset, Scaling
 from langenode.fitting.units import families
@@ -103,8 +103,29 @@ def fit_candidate(config: Config, model: Any, train: Dataset, scaling: Scaling, 
         return estimating.search(family, units, modes, points, prior, "laplace", most=most, tolerance=tolerance).family
 
 
-def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scaling, num_fitted: int) -> float:
-    """The log density of held-out units' readings given their first ones, per reading that is not given.
+class LogScore(NamedTuple):
+    """Log densities of held-out units, and how many readings of each they are of."""
+
+    values: Float[np.ndarray, " unit"]
+    num_readings: Int[np.ndarray, " unit"]
+
+    @property
+    def mean(self) -> float:
+        """Per reading."""
+        return float(self.values.sum() / max(int(self.num_readings.sum()), 1))
+
+    def error_of_gain(self, before: "LogScore") -> float:
+        """The standard error, by units, of what this mean has gained over another one of the same units."""
+        gains = self.values - before.values
+        num = len(gains)
+        if num < 2:
+            return 0.0
+        rest = gains - self.num_readings * (gains.sum() / max(int(self.num_readings.sum()), 1))
+        return float(np.sqrt(num / (num - 1) * (rest**2).sum()) / max(int(self.num_readings.sum()), 1))
+
+
+def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scaling, num_fitted: int) -> LogScore:
+    """The log densities of held-out units' readings given their first ones.
 
     Where starts are known exactly, no reading is given. The spread of latent effects is as uncertain as `num_fitted`
     units leave it, as in predictions: densities are averaged over it.
@@ -118,8 +139,9 @@ def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scalin
         members = uncertainty.with_typical_spreads(family, num_fitted, NUM_SPREADS)
         values = [[estimating.unit_values(one, some, modes, points) for one in members] for some in (units, first)]
         whole, part = (np.asarray(logsumexp(np.array(rows), axis=0)) for rows in values)
-        num = int(held_out.mask.sum() - given.sum())
-        return float((whole.sum() - part.sum()) / max(num, 1))
+        rest = (held_out.mask & ~given).sum(axis=(1, 2))
+        counts = np.bincount(held_out.unit, weights=rest, minlength=len(whole)).astype(int)
+        return LogScore(np.asarray(whole - part, float), counts)
 
 
 def solve_units(
