@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 
 from langenode.data import Dataset, Replicates
+from langenode.inference import population
 from langenode.inference.algorithm1 import negative_elbo, regularised_distance
 from langenode.inference.population import (
     Observed,
@@ -95,6 +96,16 @@ def test_energy_score_equals_its_definition(rng, num_maps):
     weights = np.array([[True, True], [False, True], [True, False], [True, True]])
     found = energy(*map(jnp.asarray, (ours, theirs, weights)))
     np.testing.assert_allclose(found, brute_force_energy(ours, theirs, weights), rtol=1e-12)
+
+
+def test_an_unbiased_spread_is_that_of_n_minus_one_about_the_same_mean(rng):
+    theirs, present = rng.normal(size=(5, 2, 3)), np.ones((5, 2), bool)
+    present[3, 1] = False
+    found = np.asarray(population._unbiased(jnp.asarray(theirs), jnp.asarray(present)))
+    for condition in range(2):
+        before, after = (values[present[:, condition], condition] for values in (theirs, found))
+        np.testing.assert_allclose(after.mean(0), before.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(after.var(0), before.var(0, ddof=1), rtol=1e-12)
 
 
 def test_energy_score_is_unbiased_at_any_number_of_samples(rng):

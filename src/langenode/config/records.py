@@ -134,6 +134,8 @@ class PopulationConfig(Section):
     """weight of the KL beside the distance"""
     moment_weight: Annotated[float, Field(ge=0)] = 0.0
     """weight of the squared error of the scores' mean and covariance, for the energy loss"""
+    unbiased_spread: bool = False
+    """spread n units by sqrt(n / (n - 1)) about their mean in the energy loss: a population is wider than a sample"""
     transition_weight: Annotated[float, Field(ge=0)] = 0.0
     """weight of the transition likelihood, for models with process noise"""
     saturation: Positive | None = None
@@ -152,6 +154,15 @@ class PopulationConfig(Section):
     """measurement noise, which the weights need not explain: none, given (noise.sigma), or estimated from readings"""
     new_units: bool = False
     """widen the bands of new units by what the number of units leaves open"""
+
+    @pydantic.model_validator(mode="after")
+    def _is_widened_once(self) -> "PopulationConfig":
+        if self.new_units and self.unbiased_spread:
+            raise ValueError(
+                "a population must be widened once; found new_units=true and unbiased_spread=true, and the bands of "
+                "new_units make up for the spread of a sample already; leave one of them out"
+            )
+        return self
 
 
 class HierarchicalConfig(Section):

@@ -27,7 +27,7 @@ NUM_NUMBERED = 128
 NUM_PICTURES = 3
 # The loss for few microstructures with six components, small ones of which would otherwise count as much as large ones
 # and make bands too narrow (section `population`).
-FEW_MICROSTRUCTURES = {"component_floor": 0.03, "moment_weight": 0.1}
+FEW_MICROSTRUCTURES = {"component_floor": 0.03, "moment_weight": 0.1, "unbiased_spread": True}
 # Samples whose single predictions are drawn, as many as the paper has.
 NUM_REALISATIONS = 50
 

@@ -227,6 +227,7 @@ def make_target(config: Config, data: Dataset) -> Target:
         options.power,
         options.noise != "none",
         data.num_units if options.new_units else None,
+        options.unbiased_spread,
     )
 
 

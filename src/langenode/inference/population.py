@@ -133,7 +133,8 @@ def distance(target: Population, predictions: Array, responses: Array | None, ob
         return quantile_distance(predictions, observed, saturation=target.saturation, power=target.power)
     if target.kind == "log_mean_exp":
         return -log_mean_exp_likelihood(predictions, observed, joint=target.joint)
-    scores = _scores(predictions, responses, observed, joint=target.joint)
+    ours, theirs, present = _scores(predictions, responses, observed, joint=target.joint)
+    scores = ours, _unbiased(theirs, present) if target.unbiased_spread else theirs, present
     if target.moment_weight == 0.0:
         return fair_energy_score(*scores)
     return fair_energy_score(*scores) + target.moment_weight * moment_error(*scores)
@@ -154,6 +155,13 @@ def _scores(
     # All conditions side by side, as one; only members that are present in each of them can be compared.
     everywhere = jnp.all(observed.present, axis=1, keepdims=True)
     return ours.reshape(*ours.shape[:2], 1, -1), theirs.reshape(theirs.shape[0], 1, -1), everywhere
+
+
+def _unbiased(theirs: Array, present: Array) -> Array:
+    """Members' scores spread about their mean by sqrt(n / (n - 1)), as a population is wider than a sample."""
+    count = present.sum(0)[:, None]
+    mean = (theirs * present[..., None]).sum(0) / jnp.maximum(count, 1)
+    return mean + jnp.sqrt(count / jnp.maximum(count - 1, 1)).astype(theirs.dtype) * (theirs - mean)
 
 
 def whitened_scores(deviations: Array, observed: Observed) -> tuple[Array, Array]:

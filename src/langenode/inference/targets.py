@@ -54,7 +54,8 @@ class Population(eqx.Module):
 
     `has_noise`: readings have the measurement noise of the problem's likelihood. It is simulated on top of predictions
     before they are compared with data, so that the weights have only the spread that is not noise. `num_units`, the
-    number of units fitted to, widens the bands of new units accordingly (`predictions.for_new_units`).
+    number of units fitted to, widens the bands of new units accordingly (`predictions.for_new_units`). With
+    `unbiased_spread` the energy loss compares with data that are spread by sqrt(n / (n - 1)) about their mean.
     """
 
     name: ClassVar[str] = "population"
@@ -67,6 +68,7 @@ class Population(eqx.Module):
     power: int = eqx.field(static=True, default=1)
     has_noise: bool = eqx.field(static=True, default=False)
     num_units: int | None = eqx.field(static=True, default=None)
+    unbiased_spread: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         if self.kind not in ("energy", "quantile", "log_mean_exp"):
