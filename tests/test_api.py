@@ -29,14 +29,15 @@ QUICK = {
 }
 
 
-def relaxations(num=12, *, seed=0, noise=0.02, same_start=False):
+def relaxations(num=12, *, seed=0, noise=0.02, same_start=False, num_times=10):
     """dy/dt = -(y - 1) with noisy readings at irregular times, or on one grid from one start."""
     rng = np.random.default_rng(seed)
     records = []
     for _ in range(num):
-        times = np.linspace(0, 3, 10) if same_start else np.concatenate([[0.0], np.sort(rng.uniform(0.05, 3, 9))])
+        irregular = np.concatenate([[0.0], np.sort(rng.uniform(0.05, 3, num_times - 1))])
+        times = np.linspace(0, 3, num_times) if same_start else irregular
         start = 3.0 if same_start else rng.uniform(2, 4)
-        values = 1 + (start - 1) * np.exp(-times) + noise * rng.standard_normal(10)
+        values = 1 + (start - 1) * np.exp(-times) + noise * rng.standard_normal(num_times)
         records.append({"times": times, "outputs": values})
     return ln.Dataset.from_list(records, output_names=("y",))
 
@@ -44,19 +45,21 @@ def relaxations(num=12, *, seed=0, noise=0.02, same_start=False):
 # What is chosen
 
 
-def test_few_irregular_readings_mean_units_and_replicates_a_population():
+def test_few_readings_mean_units_and_replicates_with_more_of_them_a_population():
+    replicates = relaxations(same_start=True, num_times=20)
     assert own.plan(relaxations(), {}).layer["target"] == "hierarchical"
+    assert own.plan(relaxations(same_start=True), {}).layer["target"] == "hierarchical"
     assert own.plan(relaxations(), {"method": "laplace"}).layer["target"] == "posterior"
-    assert own.plan(relaxations(same_start=True), {}).layer["target"] == "population"
-    assert own.plan(relaxations(same_start=True), {"target": "posterior"}).layer["target"] == "posterior"
+    assert own.plan(replicates, {}).layer["target"] == "population"
+    assert own.plan(replicates, {"target": "posterior"}).layer["target"] == "posterior"
 
 
 def test_equal_times_from_different_starts_are_no_replicates():
-    times = np.linspace(0, 3, 10)
+    times = np.linspace(0, 3, 20)
     starts = np.linspace(2, 4, 8)
     data = ln.Dataset.from_arrays(times, 1 + (starts[:, None] - 1) * np.exp(-times))
     plan = own.plan(data, {})
-    assert plan.layer["data"]["separate"] and plan.layer["target"] == "hierarchical"
+    assert plan.layer["data"]["separate"] and plan.layer["target"] == "posterior"
     assert any(choice.what == "replicates" for choice in plan.choices)
     told = own.plan(data, {"data": {"separate": False}})
     assert not told.layer["data"]["separate"] and told.layer["target"] == "population"

@@ -590,7 +590,7 @@ def test_replicates_are_counted_as_the_fit_sees_them(tmp_path, monkeypatch, caps
     _, out, _ = command(monkeypatch, capsys, "check", "table.csv")
     rows = [line for line in out.splitlines() if "replicates" in line]
     assert any("replicates per condition" in row and "│ 1 " in row for row in rows), rows
-    assert "without replicates" in " ".join(out.split()) and "too few replicates" not in out
+    assert "how units differ is learned" in " ".join(out.split()) and "too few replicates" not in out
 
 
 def test_a_single_record_is_planned_in_windows(tmp_path, monkeypatch, capsys, started):

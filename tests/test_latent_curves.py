@@ -1,5 +1,7 @@
 """Units with few readings: the generic curve, when it is chosen, and how uncertain what units share is."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,10 @@ import pytest
 import langenode as ln
 from langenode.experiments import own, unit_choices
 from langenode.fitting import build, cross, plan
-from langenode.fitting.units import families, solving
-from langenode.fitting.units.candidates import error_of, log_score_of
+from langenode.fitting.units import candidates, families, solving
+from langenode.fitting.units.candidates import Judged, error_of, log_score_of
 from langenode.inference.hierarchical.uncertainty import has_effect, with_drawn_spreads, with_typical_spreads
-from langenode.models import latent_curve
+from langenode.models import latent_curve, smooth_curve
 
 TIMES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
 
@@ -66,6 +68,42 @@ def test_few_readings_of_many_units_are_fitted_as_units_that_differ():
     assert planned.layer["model"]["units"] == "auto"
     (why,) = [choice.why for choice in planned.choices if choice.what == "target"]
     assert "8 units with 6 readings each" in why
+
+
+def replicates(num=24, *, levels=(0.0,), gap=0.0):
+    """Units that begin alike, of as many kinds as there are levels of an input; a gap makes two groups of them."""
+    rng, made = np.random.default_rng(3), []
+    for number in range(num):
+        level = levels[number % len(levels)]
+        rate = 0.3 + 0.02 * rng.standard_normal() + (gap if number % 3 == 0 else 0.0)
+        outputs = np.exp(-rate * TIMES) + level * TIMES / 8.0 + 0.005 * rng.standard_normal(len(TIMES))
+        made.append({"times": TIMES, "outputs": outputs, "inputs": np.full((len(TIMES), 1), level)})
+    return ln.Dataset.from_list(made)
+
+
+@pytest.mark.parametrize(
+    ("data", "target"),
+    [
+        (replicates(), "hierarchical"),
+        (replicates(levels=(0.0, 1.0)), "hierarchical"),
+        (replicates(levels=(0.0, 1.0, 2.0)), "population"),  # an effect that is added in proportion is not enough
+        (replicates(gap=0.6), "population"),  # two groups are not normal
+    ],
+)
+def test_replicates_are_units_that_differ_where_these_can_say_how(data, target):
+    assert own.plan(data, {}).layer["target"] == target
+
+
+def test_trajectories_of_units_in_several_conditions_are_a_population():
+    data = ln.Dataset.from_list(
+        [
+            {"times": TIMES, "outputs": np.exp(-0.1 * (1 + unit + level) * TIMES), "unit": str(unit)}
+            | {"inputs": np.full((len(TIMES), 1), level)}
+            for unit in range(10)
+            for level in (0.0, 1.0)
+        ]
+    )
+    assert data.has_crossed_units and own.plan(data, {}).layer["target"] == "population"
 
 
 def driven(number, times):
@@ -183,3 +221,40 @@ def test_a_network_replaces_smooth_curves_where_most_folds_and_the_mean_are_for_
     config = config.model_copy(update={"model": config.model.model_copy(update={"units": "auto"})})
     folds = [cross.FoldPoints({}, {name: np.exp(-scores[name][k]) for name in scores}, 20) for k in range(5)]
     assert cross.choose_kind(folds, config)[0] == "one"
+
+
+# --- networks in place of smooth curves
+
+
+def judged(*scores):
+    """Candidates with a log score of every unit, of four readings each."""
+    found = [solving.LogScore(np.asarray(score, float), np.full(len(score), 4)) for score in scores]
+    names = [f"candidate {number}" for number in range(len(scores))]
+    errors = {name: error_of(one.mean) for name, one in zip(names, found, strict=True)}
+    return Judged({}, errors, {}, dict(zip(names, found, strict=True)))
+
+
+def test_a_gain_counts_beyond_its_standard_error_over_units():
+    plain = np.array([1.0, 2.0, 0.5, 1.5, 1.0])
+    assert judged(plain, plain + 0.4).best == "candidate 1"  # 0.1 per reading, of every unit
+    assert judged(plain, plain + 0.1).best == "candidate 0"  # 0.025 per reading
+    assert judged(plain, plain + np.array([4.0, -1.0, 0.2, -0.6, -0.3])).best == "candidate 0"  # one unit's gain
+
+
+def test_the_standard_error_of_a_gain_is_that_of_a_mean_where_units_have_equally_many_readings():
+    gains = np.random.default_rng(0).standard_normal(12)
+    plain, better = (solving.LogScore(values, np.full(12, 3)) for values in (np.zeros(12), gains))
+    assert better.error_of_gain(plain) == pytest.approx(gains.std(ddof=1) / np.sqrt(12) / 3)
+
+
+def test_a_network_whose_means_are_worse_gains_nothing(monkeypatch):
+    data = replicates(8)
+    config = plan.plan_data(data, {"target": "hierarchical"})[1]
+    smooth = smooth_curve(num_inputs=0, num_outputs=1, clock=0.0)
+    families = {name: (config, SimpleNamespace(model=smooth)) for name in ("smooth", "good", "poor")}
+    means = {"smooth": 1.0, "good": 0.9, "poor": 1.1}
+    by_family = {id(family): means[name] for name, (_, family) in families.items()}
+    monkeypatch.setattr(candidates, "error_from_start", lambda _, family, *__: by_family[id(family)])
+    scores = {"smooth": 1.0, "good": 0.5, "poor": 0.4}
+    found = candidates._without_poor_means(families, scores, data, ln.Scaling.identity(data))
+    assert found == {"smooth": 1.0, "good": 0.5, "poor": 1.0}

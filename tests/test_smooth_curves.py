@@ -183,6 +183,21 @@ def test_units_that_begin_alike_and_grow_apart_are_predicted_from_their_starts()
     assert ends.std(1).mean() < 0.5 * data.outputs[:, -1, 0].std()
 
 
+def test_what_inputs_add_begins_and_grows_as_what_units_add():
+    """With a growth of one everything that tells units apart is nearly zero at the start, and double at the end."""
+    sizes = Sizes(*(part[0] for part in model().sizes))
+    features = [
+        model(clock=0.0).features(
+            sizes._replace(own_growth=growth), jnp.asarray(TIMES), jnp.ones((5, 1)), is_anchored=False
+        )
+        for growth in (jnp.asarray(0.0), jnp.asarray(20.0))
+    ]
+    num = NUM_COMMON + 2
+    plain, growing = (np.concatenate([one.common[:, num:], one.own], axis=1) for one in features)
+    np.testing.assert_allclose(growing[[0, -1]], plain[[0, -1]] * np.array([[1e-3], [2.0]]), rtol=1e-9)
+    np.testing.assert_array_equal(features[0].common[:, :num], features[1].common[:, :num])
+
+
 def test_a_factor_on_the_spread_of_units_is_one_on_all_that_is_their_own():
     more = model().spread_by(jnp.array([2.0]))
     plain, wide = (
