@@ -338,7 +338,7 @@ def drawn_fit() -> bytes:
     """The file of a fit that holds draws, as a sampler leaves them."""
     import jax.numpy as jnp
 
-    from langenode.data import Dataset
+    from langenode.data import Dataset, Extent
     from langenode.experiments import own
     from langenode.fitting import build, fit_file
     from langenode.fitting.choose import configure
@@ -357,6 +357,7 @@ def drawn_fit() -> bytes:
     problem = Problem(problem.model, problem.partition, problem.prior, problem.likelihood, problem.target, draws)
     header = {"scaling": prepared.scaling.to_dict(), "noise_factor": [1.0], "columns": {"time": "t"}}
     header |= {"training": {}, "diagnostics": {"method": "nuts"}, "input_names": ["x0"], "output_names": ["y0"]}
+    header |= {"extent": Extent.of(own.prepare(data, config)).to_dict()}
     return fit_file.fit_bytes(fit_file.portable(problem), config, header)
 
 

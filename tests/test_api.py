@@ -115,6 +115,20 @@ def test_a_fit_is_one_file_and_predicts_the_same_without_data(generic, tmp_path)
     assert again.sample(5, seed=3).identical(fit.sample(5, seed=3))
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_warning_names_what_lies_far_outside_of_the_training_data(generic, tmp_path):
+    fit, _ = generic
+    fit.save(tmp_path / "law.langenode")
+    inside = ln.Dataset.from_arrays(np.linspace(0, 3, 10), np.full((1, 10), 3.0), output_names=("y",))
+    further = ln.Dataset.from_arrays(np.linspace(0, 9, 10), np.full((1, 10), 30.0), output_names=("y",))
+    for one in (fit, ln.load_fit(tmp_path / "law.langenode")):
+        one.predict(inside, num_samples=4)
+        with pytest.warns(
+            UserWarning, match=r"durations up to 9 \(training: .*starts of 'y' from 30 to 30 \(training: "
+        ):
+            one.predict(further, num_samples=4)
+
+
 def test_other_columns_than_those_fitted_are_refused(generic):
     fit, test = generic
     other = ln.Dataset.from_arrays(test.times, test.outputs, output_names=("z",))

@@ -115,7 +115,7 @@ def fit_bytes():
 
 
 def _fit_bytes(config):
-    from langenode.data import Dataset
+    from langenode.data import Dataset, Extent
 
     times = np.tile(np.arange(3.0), (3, 1))
     outputs = np.random.default_rng(0).normal(size=(3, 3, 2))
@@ -125,7 +125,9 @@ def _fit_bytes(config):
     problem = build.assemble(config, build.untrained(own.EXPERIMENT, config), prepared).problem
     columns = {"trajectory": "run", "time": "t", "inputs": ["force"], "outputs": ["x", "v"], "initial": []}
     header = {"scaling": prepared.scaling.to_dict(), "noise_factor": [1.0], "columns": columns}
-    header |= {"training": {}, "diagnostics": {}} | {key: list(value) for key, value in names.items()}
+    wide = Extent(100.0, np.array([[-9.0, 9.0]]), np.array([[-9.0, 9.0]] * 2))
+    header |= {"training": {}, "diagnostics": {}, "extent": wide.to_dict()}
+    header |= {key: list(value) for key, value in names.items()}
     return fit_file.fit_bytes(fit_file.portable(problem), config, header)
 
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode._compiling import LIGHT_WITHOUT_FUSION, _known, light_jit, quick_jit
+from langenode import _compiling
+from langenode._compiling import LIGHT_WITHOUT_FUSION, _known, light_jit, make_room, quick_jit
 from langenode.models import MLP
 
 
@@ -41,6 +42,21 @@ def test_options_that_are_not_known_are_left_out(optimising):
     assert _known((("xla_no_such_option", True),)) == ()
     options = tuple(LIGHT_WITHOUT_FUSION.items())
     assert _known(options) == (options if jax.default_backend() == "cpu" else ())
+
+
+@pytest.mark.skipif(not _compiling.OWN_MAPS.exists(), reason="needs Linux")
+def test_programs_are_forgotten_before_there_is_no_room_for_more(tmp_path, monkeypatch):
+    forgotten = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: forgotten.append(True))
+    used = len(_compiling.OWN_MAPS.read_bytes().splitlines())
+    for most, is_full in ((100 * used, False), (used, True)):
+        (tmp_path / "most").write_text(f"{most}\n")
+        monkeypatch.setattr(_compiling, "MOST_MAPS", tmp_path / "most")
+        make_room()
+        assert bool(forgotten) == is_full
+    monkeypatch.setattr(_compiling, "MOST_MAPS", tmp_path / "absent")
+    make_room()
+    assert len(forgotten) == 1
 
 
 def test_a_network_has_the_weights_that_its_layers_draw():

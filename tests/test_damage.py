@@ -66,6 +66,13 @@ SENSELESS = {
     "num_draws": (0, -1, "5", 1.5),
     "is_linearised": (1, None, "yes", True),
     "columns": ({"nobody": "a"}, [], None, {"time": 3}, {"time": ["a", "b"]}),
+    "extent": (
+        [],
+        {"duration": 1.0},
+        *({"duration": 1.0, "inputs": one, "starts": []} for one in ([], [[1.0, 0.0]] * 2)),
+    ),
+    "extent.duration": (-1.0, math.nan, "1", None),
+    "extent.starts": ([[0.0]], [[0.0, math.inf]], None, [["a", "b"]]),
     "training": ([], None, {"updates": -1}, {"updates": "many"}),
     "diagnostics": ([], None, {"relative_ess": "high"}, {"reference_rank": "first"}, {"is_trusted": 3}),
     "experiment": ("magic", 3, None, [], "ou"),

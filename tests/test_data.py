@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from datasets import assert_same, crossed, fields_of, grid_data, per_condition, ragged, refused
-from langenode.data import Dataset
+from langenode.data import Dataset, Extent
 
 # Building
 
@@ -423,3 +423,33 @@ def test_a_split_of_unequal_conditions_divides_trajectories_by_its_fractions():
         assert sorted(name for part in parts for name in part.condition_names) == sorted(data.condition_names)
     smallest = data.select(condition < 3).split(0.9, 0.05, 0.05, seed=0)
     assert [part.num_conditions for part in smallest] == [1, 1, 1]
+
+
+# What the data cover
+
+
+def test_an_extent_has_a_margin_and_names_columns_in_the_users_words():
+    times, starts = np.array([0.0, 1.0, 4.0]), np.array([[1.0], [3.0]])
+    data = Dataset.from_arrays(
+        times,
+        np.zeros((2, 3)),
+        inputs=np.array([[[0.0, 5.0]] * 3, [[8.0, 5.0]] * 3]),
+        initial=starts,
+        input_names=("T", "p"),
+    )
+    extent = Extent.from_dict(Extent.of(data).to_dict())
+    assert extent.duration == 4.0 and extent.beyond(data) == []
+
+    def asked(duration=4.0, inputs=(0.0, 5.0), start=1.0):
+        path, initial = np.array([[inputs] * 3]), np.array([[start]])
+        return extent.beyond(
+            Dataset.from_arrays(
+                times * duration / 4.0, np.zeros((1, 3)), inputs=path, initial=initial, input_names=("T", "p")
+            )
+        )
+
+    assert asked(5.0, (10.0, 5.0), 0.5) == []  # a quarter of each range
+    assert asked(5.1) == ["durations up to 5.1 (training: 4)"]
+    assert asked(inputs=(-2.1, 5.0)) == ["input 'T' from -2.1 to -2.1 (training: 0 to 8)"]
+    assert asked(inputs=(0.0, 5.1)) == ["input 'p' from 5.1 to 5.1 (training: 5 to 5)"]
+    assert asked(start=3.6) == ["starts of 'y0' from 3.6 to 3.6 (training: 1 to 3)"]

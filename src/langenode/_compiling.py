@@ -7,6 +7,7 @@ about as fast; without fusion emitters compilation takes another third less, and
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -14,6 +15,10 @@ import jax
 from jax.core import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Where Linux says how many maps of its memory a process may have, and which this one has; a compiled program takes some
+# twenty, and without any left compilation fails. From this share on, programs are forgotten.
+MOST_MAPS, OWN_MAPS, MOST_SHARE = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps"), 0.5
 
 LIGHT = {"xla_backend_optimization_level": 1}
 LIGHT_WITHOUT_FUSION = {**LIGHT, "xla_cpu_use_fusion_emitters": False}
@@ -27,6 +32,16 @@ def light_jit(function: Function) -> Function:
 def quick_jit(function: Function) -> Function:
     """Compile a function like `eqx.filter_jit`, on a CPU in the least time: for programs that run for seconds only."""
     return _jit(function, tuple(LIGHT_WITHOUT_FUSION.items()))
+
+
+def make_room() -> None:
+    """Forget all compiled programs where a process that fits many tables would soon have no room for new ones."""
+    try:
+        most, used = int(MOST_MAPS.read_text()), OWN_MAPS.read_bytes().count(b"\n")
+    except (OSError, ValueError):
+        return  # no Linux
+    if used > MOST_SHARE * most:
+        jax.clear_caches()
 
 
 def _jit(function: Function, options: tuple[tuple[str, Any], ...]) -> Function:

@@ -11,6 +11,7 @@ from langenode.data.checks import DataError, StatedColumnsError
 from langenode.data.columns import Columns, Doubt, Guess, guess_columns
 from langenode.data.csvfiles import table_files
 from langenode.data.dataset import Dataset
+from langenode.data.extent import Extent
 from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.folds import assign_folds, by_fold, num_folds, padded
@@ -45,6 +46,7 @@ __all__ = [
     "DataError",
     "Dataset",
     "Doubt",
+    "Extent",
     "Guess",
     "Level",
     "Modes",

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._compiling import make_room
 from langenode.config import Config, ConfigError, merge, merge_all
-from langenode.data import Columns, Dataset, revealed_start
+from langenode.data import Columns, Dataset, Extent, revealed_start
 from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Experiment
 from langenode.fitting import build, choose_target, cross, fit_file, headers, plan, solve
@@ -59,6 +60,7 @@ def fit(
     - `checkpoint`: a file in which training is stored now and then; a call with the same arguments and an existing
       file resumes there. It is removed when training ends.
     """
+    make_room()
     where = stochastic if callable(stochastic) else None
     named = {"method": method, "target": target, "rest": rest, "seed": seed}
     named["stochastic"] = stochastic if where is None else "function"
@@ -191,6 +193,7 @@ def read_fit(path: Path, header: Mapping[str, Any], config: Config, model: Any) 
         output_names=tuple(header["output_names"]),
         noise_factor=np.asarray(header["noise_factor"], float),
         columns=Columns(**columns),
+        extent=None if header["extent"] is None else Extent.from_dict(header["extent"]),
         training=header["training"],
         diagnostics=header["diagnostics"],
     )

@@ -1,6 +1,7 @@
 """A `Fit`: a fitted model with its uncertainty. It predicts, samples, scores itself, and is one file on disk."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from langenode.config import Config, ConfigError
-from langenode.data import Columns, DataError, Dataset, Scaling, separate_by_start
+from langenode.data import Columns, DataError, Dataset, Extent, Scaling, separate_by_start
 from langenode.experiments import EXPERIMENTS, own
 from langenode.experiments.base import Companion, Experiment, Results, Splits
 from langenode.fitting import build, evaluation, fit_file
@@ -54,6 +55,7 @@ class Fit:
     output_names: tuple[str, ...]
     noise_factor: np.ndarray  # (out,), on the noise that was inferred, for calibrated bands
     columns: Columns = dataclasses.field(default_factory=Columns)
+    extent: Extent | None = None  # what the training data cover, where they are known
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # counts of updates
     diagnostics: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # how good the samples are
     # Not in the file:
@@ -76,7 +78,8 @@ class Fit:
         """Samples, mean and quantiles for every condition of `data`, as an xarray Dataset.
 
         Outputs in `data` are not needed, except where they tell the start of a trajectory. For a posterior every
-        trajectory is predicted from its own start; for a population each condition is.
+        trajectory is predicted from its own start; for a population each condition is. A warning names what lies far
+        outside of the range of the training data.
 
         A hierarchical fit predicts a unit given its first reading; `given="readings"` takes all readings in `data` as
         known, `given="nothing"` none. It has three bands: `unit_quantiles` (what is left open of the unit), `quantiles`
@@ -90,6 +93,7 @@ class Fit:
                 "with target='hierarchical', or leave given= out"
             )
         prediction, noisy, prepared = self._predict(data, num_samples, seed)
+        self._warn_beyond(prepared)
         return prediction_dataset(
             prepared, prediction.outputs, noisy, np.asarray(prediction.weights), self.problem.partition.names
         )
@@ -151,6 +155,7 @@ class Fit:
             "noise_factor": self.noise_factor.tolist(),
             "input_names": list(self.input_names),
             "output_names": list(self.output_names),
+            "extent": None if self.extent is None else self.extent.to_dict(),
             "columns": {part: names for part, names in self.columns._asdict().items() if names is not None},
             "training": dict(self.training),
             "diagnostics": dict(self.diagnostics),
@@ -301,6 +306,7 @@ class Fit:
         self._check_columns(data)
         num = self.config.predict.num_samples if num_samples is None else num_samples
         prepared = self.prepared(data)
+        self._warn_beyond(prepared)
         found = self._predict_units(prepared, num, seed, given=given)
         known = self._predict_units(prepared, num, seed, given=given, which="estimate")
         prediction = found.prediction
@@ -323,6 +329,15 @@ class Fit:
                     f"new data must have the {what} of the fit, {list(fitted)}; found {list(found)}; name the columns "
                     "in this order"
                 )
+
+    def _warn_beyond(self, data: Dataset) -> None:
+        found = [] if self.extent is None else self.extent.beyond(data)
+        if found:
+            warnings.warn(
+                "bands can be relied on only near the training data; these predictions extrapolate to "
+                f"{', '.join(found)}; add training data there, or do not rely on these bands",
+                stacklevel=3,
+            )
 
     def _key(self, seed: int | None) -> Any:
         return Streams.of(self.config.seed if seed is None else seed).prediction

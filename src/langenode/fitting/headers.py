@@ -43,6 +43,23 @@ class DistilledHeader(_Header):
     latents: Annotated[int, Field(ge=1, le=MOST_LATENTS)] = 1
 
 
+def _increasing(ends: list[float]) -> list[float]:
+    if ends[0] > ends[1]:
+        raise ValueError("a range must not end before it begins")
+    return ends
+
+
+Range = Annotated[list[Number], Field(min_length=2, max_length=2), pydantic.AfterValidator(_increasing)]
+
+
+class ExtentHeader(_Header):
+    """What the training data cover."""
+
+    duration: NotNegative  # of the longest trajectory
+    inputs: list[Range]
+    starts: list[Range]
+
+
 class FitHeader(_Header):
     """What a fit file says beside its arrays."""
 
@@ -61,6 +78,7 @@ class FitHeader(_Header):
     is_linearised: bool
     noise_sigma: list[NotNegative] | None
     columns: dict[str, str | list[str] | None]
+    extent: "ExtentHeader | None"
     training: Training
     diagnostics: Diagnostics
 
@@ -74,6 +92,8 @@ class FitHeader(_Header):
             raise ValueError(f"there must be one noise_factor, or one per output ({num})")
         if self.noise_sigma is not None and len(self.noise_sigma) not in (1, num):
             raise ValueError(f"there must be one noise_sigma, or one per output ({num})")
+        if self.extent is not None and len(self.extent.inputs) != len(self.input_names):
+            raise ValueError(f"there must be one range in extent per input ({len(self.input_names)})")
         if self.positions != sorted(set(self.positions)):
             raise ValueError("positions must increase")
         if set(self.columns) - set(Columns._fields):

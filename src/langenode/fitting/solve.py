@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode._types import PRNGKeyArray
-from langenode.data import Columns, Dataset
+from langenode.data import Columns, Dataset, Extent
 from langenode.experiments.base import Experiment
 from langenode.fitting import build, checkpoints, drawing, fit_file, methods, points
 from langenode.fitting.build import Prepared, Streams
@@ -142,7 +142,7 @@ def fit_of(
     columns: Columns | None = None,
 ) -> Fit:
     """What was solved, with all that predictions and scores need; `train` and `validation` are in their own units."""
-    return Fit(
+    fit = Fit(
         problem=fit_file.portable(solved.problem),
         config=point.config,
         scaling=data.scaling,
@@ -158,6 +158,9 @@ def fit_of(
         validation=validation,
         point_model=point.model,
     )
+    if train.num_trajectories == 0:
+        return fit
+    return dataclasses.replace(fit, extent=Extent.of(fit.prepared(train)))
 
 
 def with_calibration(solved: Solved, calibration: Calibration | None) -> Solved:
