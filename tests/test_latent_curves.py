@@ -70,14 +70,16 @@ def test_few_readings_of_many_units_are_fitted_as_units_that_differ():
     assert "8 units with 6 readings each" in why
 
 
-def replicates(num=24, *, levels=(0.0,), gap=0.0):
+def replicates(num=24, *, levels=(0.0,), gap=0.0, shortest=len(TIMES)):
     """Units that begin alike, of as many kinds as there are levels of an input; a gap makes two groups of them."""
     rng, made = np.random.default_rng(3), []
     for number in range(num):
         level = levels[number % len(levels)]
         rate = 0.3 + 0.02 * rng.standard_normal() + (gap if number % 3 == 0 else 0.0)
         outputs = np.exp(-rate * TIMES) + level * TIMES / 8.0 + 0.005 * rng.standard_normal(len(TIMES))
-        made.append({"times": TIMES, "outputs": outputs, "inputs": np.full((len(TIMES), 1), level)})
+        num_times = shortest if number % 2 else len(TIMES)
+        one = {"times": TIMES, "outputs": outputs, "inputs": np.full((len(TIMES), 1), level)}
+        made.append({name: values[:num_times] for name, values in one.items()})
     return ln.Dataset.from_list(made)
 
 
@@ -87,6 +89,7 @@ def replicates(num=24, *, levels=(0.0,), gap=0.0):
         (replicates(), "hierarchical"),
         (replicates(levels=(0.0, 1.0)), "hierarchical"),
         (replicates(levels=(0.0, 1.0, 2.0)), "population"),  # an effect that is added in proportion is not enough
+        (replicates(shortest=4), "hierarchical"),  # two conditions, for their times alone
         (replicates(gap=0.6), "population"),  # two groups are not normal
     ],
 )

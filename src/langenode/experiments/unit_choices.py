@@ -67,11 +67,11 @@ def serves_replicates(data: Dataset) -> bool:
     """Whether units that differ can stand for a population of replicates.
 
     They are normal about a curve to which every input adds its own, so groups of units need a population, and so do
-    conditions that are more than their inputs can tell apart in this way.
+    inputs that take more values than can be told apart in this way. Conditions that differ in their times alone are one.
     """
-    first = data.inputs[np.unique(data.condition, return_index=True)[1], 0]
-    with_mean = np.concatenate([np.ones((len(first), 1)), first], axis=1)
-    return int(np.linalg.matrix_rank(with_mean)) == data.num_conditions and find_modes(data) is None
+    levels = np.unique(data.inputs[:, 0], axis=0)
+    with_mean = np.concatenate([np.ones((len(levels), 1)), levels], axis=1)
+    return int(np.linalg.matrix_rank(with_mean)) == len(levels) and find_modes(data) is None
 
 
 def is_undriven(data: Dataset) -> bool:
