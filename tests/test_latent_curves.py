@@ -70,7 +70,7 @@ def test_few_readings_of_many_units_are_fitted_as_units_that_differ():
     assert "8 units with 6 readings each" in why
 
 
-def replicates(num=24, *, levels=(0.0,), gap=0.0, shortest=len(TIMES)):
+def replicates(num=24, *, levels=(0.0,), gap=0.0, shortest=6):
     """Units that begin alike, of as many kinds as there are levels of an input; a gap makes two groups of them."""
     rng, made = np.random.default_rng(3), []
     for number in range(num):

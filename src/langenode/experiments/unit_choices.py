@@ -67,7 +67,7 @@ def serves_replicates(data: Dataset) -> bool:
     """Whether units that differ can stand for a population of replicates.
 
     They are normal about a curve to which every input adds its own, so groups of units need a population, and so do
-    inputs that take more values than can be told apart in this way. Conditions that differ in their times alone are one.
+    inputs of more values than can be told apart in this way. Conditions that differ in their times alone are one.
     """
     levels = np.unique(data.inputs[:, 0], axis=0)
     with_mean = np.concatenate([np.ones((len(levels), 1)), levels], axis=1)
