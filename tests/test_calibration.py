@@ -165,6 +165,9 @@ def test_a_calibration_at_its_limit_is_a_reservation():
 
 def test_a_calibration_by_few_independent_errors_is_a_reservation():
     assert verdict.judge({"calibration": {"num_independent": [30.0, 5.5]}})["level"] == "trust"
+    for num, level in ((5, "trust"), (4, "caution")):
+        said = verdict.judge({"calibration": {"num_independent": [30.0], "num_trajectories": num}})
+        assert said["level"] == level and ("cannot be calibrated" in said["text"]) == (level == "caution")
     said = verdict.judge({"calibration": {"num_independent": [30.0, 2.0]}})
     assert said["level"] == "caution" and "cannot be calibrated" in said["text"]
 

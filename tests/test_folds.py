@@ -195,7 +195,7 @@ def test_a_factor_near_its_limit_in_one_fold_is_recorded_and_a_reservation(folde
     """The final factor may be well within its limits while a fold's is not."""
     _, _, fold, folds, whole, _, fit = folded
     factors = [np.array([value]) for value in (1.0, 2.0, 2.95, 0.105, 1.5)]
-    found = Calibration(np.array([2.5]), np.array([20.0]))
+    found = Calibration(np.array([2.5]), np.array([20.0]), 8)
     crossed = cross.Crossed(fold, folds, [fit] * 5, ["state"] * 5, factors, found, "state", [], whole, False)
     solved = crossed.finished(Solved(fit.problem, np.ones(1), {}, {}, {}, 0.0))
     assert solved.diagnostics["calibration"]["folds_at_limit"] == 2

@@ -168,6 +168,7 @@ def with_calibration(solved: Solved, calibration: Calibration | None) -> Solved:
     if calibration is None:
         return solved
     record = {"num_independent": calibration.num_independent.tolist(), "is_at_limit": calibration.is_at_limit}
+    record["num_trajectories"] = calibration.num_trajectories
     return solved._replace(noise_factor=calibration.factor, diagnostics={**solved.diagnostics, "calibration": record})
 
 

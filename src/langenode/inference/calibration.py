@@ -41,10 +41,14 @@ class Errors(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """One factor per output on the noise that was inferred, and how many independent errors it was found from."""
+    """One factor per output on the noise that was inferred, and how many independent errors it was found from.
+
+    How many of the errors are independent shows only between trajectories, of which there were `num_trajectories`.
+    """
 
     factor: Float[np.ndarray, " out"]
     num_independent: Float[np.ndarray, " out"]
+    num_trajectories: int
 
     @property
     def is_at_limit(self) -> bool:
@@ -64,7 +68,7 @@ def calibrate(
 
     Only where predictions start at a reading do they depend on the factor.
     """
-    found = Calibration(np.ones(num_outputs), np.zeros(num_outputs))
+    found = Calibration(np.ones(num_outputs), np.zeros(num_outputs), 0)
     parts: Sequence[Errors] = ()
     for _ in range(NUM_ROUNDS if starts_at_reading else 1):
         parts = errors_at(found.factor)
@@ -102,7 +106,7 @@ def calibration_of(parts: Sequence[Errors]) -> Calibration:
         widths = [band_factor(cells[:, k], counts[k]) for k in range(num_outputs)]
         is_narrow = np.array(widths) > 1.0
         low, high = np.where(is_narrow, middle, low), np.where(is_narrow, high, middle)
-    return Calibration(np.sqrt(low * high), counts)
+    return Calibration(np.sqrt(low * high), counts, sum(len(part.error) for part in parts))
 
 
 def band_factor(cells: Float[np.ndarray, " cells"], num: float) -> float:

@@ -22,6 +22,8 @@ GOOD_ESS, POOR_ESS = 0.1, 0.01
 GOOD_K_HAT = 0.7
 # Independent errors from which the noise can be calibrated; with fewer, bands are right on average over data sets only.
 FEWEST_ERRORS = 5.0
+# Trajectories from which it is known how alike the errors of one are, and so how many of them are independent.
+FEWEST_CALIBRATING = 5
 # A posterior owes too much to its prior where this share of its weights is about as wide as under the prior.
 MOST_AS_WIDE = 0.5
 # Standard errors by which a penalty may move the point estimate.
@@ -286,7 +288,13 @@ def _calibration(metrics: Mapping[str, Any]) -> Check | None:
     if not counts:
         return None
     fewest, says = min(counts), ""
-    if fewest < FEWEST_ERRORS:
+    num = found.get("num_trajectories", FEWEST_CALIBRATING)
+    if num < FEWEST_CALIBRATING:
+        says = (
+            f"The noise was calibrated by the errors of {num} trajectories, which do not tell how alike the errors of "
+            "one trajectory are: the bands of this fit cannot be calibrated, and may be far too wide or too narrow."
+        )
+    elif fewest < FEWEST_ERRORS:
         says = (
             f"The noise was calibrated by {fewest:.1f} independent errors: the bands of this one fit cannot be "
             "calibrated, and may be far too wide or too narrow."
@@ -301,7 +309,10 @@ def _calibration(metrics: Mapping[str, Any]) -> Check | None:
             "Held out were windows of one or two trajectories, whose other windows were fitted: the bands of another "
             "trajectory, with its own start and inputs, cannot be calibrated."
         )
-    wanted = f"at least {FEWEST_ERRORS:g} of separate trajectories, and noise factors well within their limits"
+    wanted = (
+        f"at least {FEWEST_ERRORS:g}, of at least {FEWEST_CALIBRATING} separate trajectories, and noise factors well "
+        "within their limits"
+    )
     return Check("independent errors behind the noise", f"{fewest:.3g}", wanted, None if says else True, says)
 
 
