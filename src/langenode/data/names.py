@@ -14,7 +14,7 @@ _TIMES = _words("""
     time t times timestamp time_stamp datetime date_time elapsed tau seconds second secs sec milliseconds minutes mins
     hours hour hrs days weeks months years zeit zeitpunkt zeitstempel uhrzeit temps tiempo tempo tijd tid tidspunkt aika
     czas cas ido zaman timp vreme vrijeme laikas aeg waktu sekunden minuten stunden tage heures jours horas dias ore
-    giorni время час χρονος 时间 時間 时刻 시간
+    giorni время час χρονος 时间 時間 时刻 시간 minute ts epoch unixtime unix_time
 """)
 _STEPS = _words("""
     date day week month year age step steps frame cycle cycles iteration tick datum tag woche monat jahr jour annee mois
@@ -86,6 +86,11 @@ _UNIT_WORDS = frozenset(
     k degc f degf v mv kv a ma mm cm m um nm km kg g mg ug ml l hz khz rpm w kw j pct percent mol mmol deg rad
 """)
 )
+# What numbers the parts of a record or the visits to a subject; the last are counted even without a word for number.
+_PARTS = frozenset(_words("cycle step stage segment sweep loop block phase period zyklus schritt cycle_step"))
+_VISITS = frozenset(_words("visit visite occasion besuch termin observation obs entry record frame"))
+_REPEATS = frozenset(_words("rep replicate replica repeat repetition wiederholung run trial sample realization lauf"))
+_FLAGS = re.compile(r"(.+_)?(blq|bql|bloq|lloq|below_loq|below_lod|cens|censored|censoring|qc|flag|flags)(_.+)?")
 _IDENTIFIERS = frozenset(("id", "no", "nr", "num", "number", "name", "label", "index", "idx", "key", "code"))
 OWN_LABELS = ("trajectory", "condition", "unit")
 INPUT_PREFIXES = ("x:", "u:")
@@ -200,6 +205,31 @@ def is_row_number_name(name: str) -> bool:
 def is_counter_name(name: str) -> bool:
     """Whether a column of this name may count rows."""
     return bool(_COUNTER.fullmatch(base_name(name)))
+
+
+def is_part_name(name: str) -> bool:
+    """Whether whole numbers of this name number the parts of a record, such as `Cycle_Index` or `Step No`."""
+    words = base_name(name).split("_")
+    return len(words) > 1 and words[-1] in _IDENTIFIERS and "_".join(words[:-1]) in _PARTS
+
+
+def is_visit_name(name: str) -> bool:
+    """Whether whole numbers of this name count the times at which a unit was seen, perhaps with gaps."""
+    words = base_name(name).split("_")
+    words = words[:-1] if len(words) > 1 and words[-1] in _IDENTIFIERS else words
+    return "_".join(words) in _VISITS
+
+
+def is_repeat_name(name: str) -> bool:
+    """Whether a column of this name numbers repetitions, which have nothing else in common."""
+    words = base_name(name).split("_")
+    words = words[:-1] if len(words) > 1 and words[-1] in _IDENTIFIERS else words
+    return "_".join(words) in _REPEATS
+
+
+def is_flag_name(name: str) -> bool:
+    """Whether a column of this name says of a reading whether it can be relied on."""
+    return bool(_FLAGS.fullmatch(base_name(name)))
 
 
 def without_prefix(name: str) -> str:

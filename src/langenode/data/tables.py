@@ -9,8 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode.data.checks import DataError
+from langenode.data.doubts import Doubt
 
-_MISSING = frozenset(("", ".", "na", "n/a", "#n/a", "nan", "<na>", "null", "none"))
+_MISSING = frozenset(
+    (
+        *("", ".", "-", "--", "---", "\u2013", "\u2014"),
+        *("na", "n/a", "n.a.", "nan", "<na>", "null", "none", "nd", "n.d.", "missing"),
+    )
+)
+# What spreadsheets write where a formula fails, also in German.
+_FAILED = frozenset(
+    (
+        *("#n/a", "#na", "#nv", "#div/0!", "#name?", "#null!"),
+        *("#value!", "#wert!", "#ref!", "#bezug!", "#num!", "#zahl!"),
+    )
+)
 
 
 class Groups(NamedTuple):
@@ -57,7 +70,8 @@ class Table:
     """Columns by name in file order: a sequence of text, or an array of numbers or time stamps.
 
     `file_of_row` is the index into `files` of the file that a row came from, for a folder of files. `notes` records
-    choices made while reading the file; `unread` says why a column of the file is not in the table.
+    choices made while reading the file, `doubts` what may have been meant otherwise; `unread` says why a column of the
+    file is not in the table; `units` are those that do not stand in names.
     """
 
     cells: Mapping[str, Any]
@@ -66,6 +80,8 @@ class Table:
     file_of_row: np.ndarray | None = None
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    units: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    doubts: tuple[Doubt, ...] = ()
     # Caches, filled by `_numbers_and_faults` and `groups` only: every column is parsed and grouped by at most once.
     _parsed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     _groups: dict[str | None, Groups] = dataclasses.field(default_factory=dict, repr=False)
@@ -152,16 +168,21 @@ class Table:
         """Whether a column can serve as labels: text, or whole numbers without empty cells."""
         return self.kind(name) == "text" or self.is_faulty(name) or self.whole_numbers(name) is not None
 
-    def stamps(self, name: str) -> np.ndarray | None:
-        """Return the ISO-8601 time stamps of a column as datetime64 in UTC; None if it holds none."""
+    def stamps(self, name: str, *, is_strict: bool = True) -> np.ndarray | None:
+        """Return the ISO-8601 time stamps of a column as datetime64 in UTC; None if it holds none.
+
+        Where only some cells are none, raise if `is_strict`, else return None.
+        """
         cells = self.cells[name]
         if isinstance(cells, np.ndarray):
             return cells if cells.dtype.kind == "M" else None
-        filled = next((cell for cell in cells if not _is_missing(cell)), "")
+        filled = next((cell for cell in cells if not is_missing(cell)), "")
         if _number(filled) is not None or _stamp(filled) is None:
             return None
-        stamps = [np.datetime64("NaT") if _is_missing(cell) else _stamp(cell) for cell in cells]
+        stamps = [np.datetime64("NaT") if is_missing(cell) else _stamp(cell) for cell in cells]
         wrong = next((row for row, stamp in enumerate(stamps) if stamp is None), None)
+        if wrong is not None and not is_strict:
+            return None
         if wrong is not None:
             raise DataError(
                 f"column {name!r} must hold ISO-8601 time stamps like 2024-05-01T12:00:00 throughout; "
@@ -205,6 +226,13 @@ class Table:
 def elapsed_times(table: Table, name: str, groups: Groups) -> tuple[np.ndarray, bool]:
     """Return the times, and whether they come from time stamps (then in seconds since the trajectory's first row)."""
     stamps = table.stamps(name)
+    if stamps is None and table.kind(name) == "text":
+        row = next(row for row, cell in enumerate(table.cells[name]) if not is_missing(cell) and _number(cell) is None)
+        raise DataError(
+            f"times must be numbers, dates or time stamps, written alike in all rows; {table.place(row)} of column "
+            f"{name!r} has {_shown(table.cells[name][row])}; write it like 2024-05-31T12:00:00, or name another column "
+            "with --time NAME"
+        )
     if stamps is None:
         return table.numbers(name), False
     return (stamps - stamps[groups.first_rows()]) / np.timedelta64(1, "s"), True
@@ -233,11 +261,12 @@ def _number(cell: str) -> float | None:
         # Python would also read 1_000, which no other program does.
         return float(cell.replace("_", "?"))
     except ValueError:
-        return math.nan if _is_missing(cell) else None
+        return math.nan if is_missing(cell) else None
 
 
-def _is_missing(cell: str) -> bool:
-    return cell.strip().lower() in _MISSING
+def is_missing(cell: str) -> bool:
+    """Whether a cell says that there is no reading."""
+    return cell.strip().lower() in _MISSING or cell.strip().lower() in _FAILED
 
 
 def _stamp(cell: str) -> datetime.datetime | None:
