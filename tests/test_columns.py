@@ -251,9 +251,13 @@ def test_a_label_with_one_disordered_time_is_still_the_label(tmp_path):
 # Cells as people and instruments write them
 
 
-def runs_text(cells, time=str, header="run,time,y", num=2):
-    """Return a table of `num` runs with one cell per time; `time` writes the times 0, 1, ..."""
-    rows = [f"{run},{time(k)},{cell}" for run in range(num) for k, cell in enumerate(cells)]
+def runs_text(cells, write_time=None, header="run,time,y", num=2):
+    """Return a table of `num` runs with one cell per time; `write_time` writes the times 0, 1, ..."""
+    rows = [
+        f"{run},{k if write_time is None else write_time(k)},{cell}"
+        for run in range(num)
+        for k, cell in enumerate(cells)
+    ]
     return "\n".join([header, *rows]) + "\n"
 
 
@@ -265,8 +269,10 @@ def first_times(tmp_path, text):
 @pytest.mark.parametrize(
     ("cells", "values", "how"),
     [
-        (["90.5%", "8 %", "", "7%"], [90.5, 8, np.nan, 7], "percent"),
-        (['"1,200"', '"1,234,567.5"', "900", "-"], [1200, 1234567.5, np.nan, 900], "thousands"),
+        (["90.5%", "8 %", "", "7%"], [90.5, 8, np.nan, 7], "numbers with %"),
+        (["90.5 mg", "8 mg", "", "7mg"], [90.5, 8, np.nan, 7], "numbers with mg"),
+        (["\u22121.5", "2", "\u22123", "4"], [-1.5, 2, -3, 4], ""),
+        (['"1,200"', '"1,234,567.5"', "-", "900"], [1200, 1234567.5, np.nan, 900], "thousands"),
         (["1 200", "12 000", "900", "7"], [1200, 12000, 900, 7], "thousands"),
         (['"0,5"', '"12,25"', "3", "n.d."], [0.5, 12.25, 3, np.nan], "decimal commas"),
         (["TRUE", "false", "True", ""], [1, 0, 1, np.nan], "true is 1"),
@@ -274,13 +280,10 @@ def first_times(tmp_path, text):
     ],
 )
 def test_numbers_with_signs_of_their_own(tmp_path, cells, values, how):
-    if "1,234" in cells[1]:
-        cells = [*cells[:2], cells[3], cells[2]]
-    text = runs_text([*cells, "4" if "%" not in cells[0] else "4%"] if how != "true is 1" else [*cells, "TRUE"])
-    reading = read_data(write(tmp_path, text), Columns(outputs=("y",)))
+    reading = read_data(write(tmp_path, runs_text(cells)), Columns(outputs=("y",)))
     found = np.where(reading.data.mask, reading.data.outputs, np.nan)[0, :4, 0]
     np.testing.assert_array_equal(found, values)
-    assert how in reading.reasons["cells"]
+    assert how in reading.reasons.get("cells", "")
 
 
 def test_numbers_below_a_limit_are_missing_with_a_doubt(tmp_path):
@@ -454,6 +457,27 @@ def test_rows_in_no_order_are_sorted(tmp_path):
     refused("average or drop repeated readings", read_data, write(tmp_path, "\n".join(["run,time,y", *repeated])))
 
 
+def test_columns_without_a_name_that_are_empty(tmp_path):
+    reading = read_data(write(tmp_path, "run,t,x,,\na,0,1,,\na,1,3,,\na,2,2, ,\n"))
+    assert reading.table_facts["columns_found"] == ["run", "t", "x"]
+    refused("found '' more than once", read_data, write(tmp_path, "run,t,x,,\na,0,1,,\na,1,3,5,4\n"))
+
+
+def test_the_line_by_which_spreadsheets_know_the_separator(tmp_path):
+    reading = read_data(write(tmp_path, "sep=;\nZeit;Wert\n0,1;2\n0,2;3\n0,3;1\n"))
+    assert reading.columns.time == "Zeit" and reading.data.times.tolist() == [[0.1, 0.2, 0.3]]
+
+
+def test_columns_that_may_be_trajectories_are_a_doubt(tmp_path):
+    names = ["Italy", "France", "Spain", "Chile", "Peru"]
+    path = write(tmp_path, wide_text(names))
+    (doubt,) = read_data(path).table_facts["doubts"]
+    assert doubt["other"] == "each column is a trajectory" and doubt["option"] == "--trajectory '*'"
+    assert set(read_data(path, Columns(trajectory="*")).data.unit_names) == set(names)
+    units = [f"{name} [{unit}]" for name, unit in zip(names, ("K", "Pa", "V", "A", "m"), strict=True)]
+    assert read_data(write(tmp_path, wide_text(units))).table_facts["doubts"] == []
+
+
 def test_a_time_without_a_name_of_one(tmp_path):
     rows = "".join(f"{run},{2.5 * k},{(3 * k) % 5},{2 + (run == 'a')}\n" for run in "ab" for k in range(5))
     reading = read_data(write(tmp_path, "run,dpi,titer,weight\n" + rows))
@@ -463,7 +487,9 @@ def test_a_time_without_a_name_of_one(tmp_path):
     both = "".join(f"{run},{2.5 * k},{k**2},{(3 * k) % 5}\n" for run in "ab" for k in range(5))
     refused("'dpi', 'dose' increase along", read_data, write(tmp_path, "run,dpi,dose,titer\n" + both))
     dates = "country,3/1/20,3/2/20,3/3/20,3/4/20\nA,1,2,3,4\nB,1,2,3,4\n"
-    refused("the header holds dates: transpose the table", read_data, write(tmp_path, dates))
+    refused("the header holds times: transpose the table", read_data, write(tmp_path, dates))
+    hours = "Subject,0h,1h,2 h,24h\nA,1,2,3,4\nB,1,2,3,4\n"
+    refused("the header holds times: transpose the table", read_data, write(tmp_path, hours))
 
 
 # Numbers of parts, visits and repetitions, and flags
@@ -474,9 +500,9 @@ def test_numbers_of_cycles_and_steps_are_no_outputs(tmp_path):
     num = 80
     current = np.where(np.arange(num) // 10 % 2, 1.0, -1.0)
     table = {"Test_Time(s)": np.arange(num), "Cycle_Index": np.arange(num) // 20 + 1}
-    table |= {"Step_Index": np.arange(num) // 10 % 2 + 1, "Current(A)": current}
-    table["Voltage(V)"] = 3.5 + 0.1 * current + rng.normal(0, 0.02, num)
-    path = write(tmp_path, csv_of(table))
+    table |= {"Step_Index": np.arange(num) // 10 % 2 + 1}
+    driven = {"Current(A)": current, "Voltage(V)": 3.5 + 0.1 * current + rng.normal(0, 0.02, num)}
+    path = write(tmp_path, csv_of(table | driven))
     reading = read_data(path)
     assert reading.data.output_names == ("Voltage(V)",) and reading.data.input_names == ("Current(A)",)
     assert set(reading.table_facts["left_out"]) == {"Cycle_Index", "Step_Index"}

@@ -16,9 +16,10 @@ from langenode.data.dates import clock_cells, date_cells, joined_stamps
 from langenode.data.doubts import Doubt
 from langenode.data.names import is_label_name, time_rank
 from langenode.data.tables import Table, is_missing
+from langenode.data.units import is_unit
 
 _TRUTH = {"true": "1", "false": "0"}
-_PERCENT = re.compile(r"([+-]?\d*\.?\d+(?:[eE][+-]?\d+)?)\s*%")
+_WITH_UNIT = re.compile(r"([+-]?\d*\.?\d+(?:[eE][+-]?\d+)?)\s*(\D.*)")
 _PLAIN = re.compile(r"[+-]?\d*\.?\d+(?:[eE][+-]?\d+)?")
 _WITH_COMMAS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _WITH_GAPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:[ '’\u00a0\u202f]\d{3})+(?:\.\d+)?")
@@ -81,7 +82,7 @@ def _rewritten(table: Table, name: str, is_time: bool) -> Rewritten | None:
     if is_time and table.stamps(name, is_strict=False) is not None:
         return None
     filled = [cell.strip() for cell in cells if not is_missing(cell)]
-    kinds: list[Callable[[str, Sequence[str], Sequence[str]], Rewritten | None]] = [_truths, _percents, _thousands]
+    kinds: list[Callable[[str, Sequence[str], Sequence[str]], Rewritten | None]] = [_truths, _with_unit, _thousands]
     kinds += [_decimal_commas, _limits]
     if is_time:
         kinds = [_clocks, _dates, *kinds]
@@ -99,10 +100,17 @@ def _truths(name: str, cells: Sequence[str], filled: Sequence[str]) -> Rewritten
     return Rewritten(_each(cells, lambda cell: _TRUTH[cell.lower()]), "true is 1, false is 0")
 
 
-def _percents(name: str, cells: Sequence[str], filled: Sequence[str]) -> Rewritten | None:
-    if not all(_PERCENT.fullmatch(cell) for cell in filled):
+def _with_unit(name: str, cells: Sequence[str], filled: Sequence[str]) -> Rewritten | None:
+    """Remove a unit behind each number, which must be the same throughout."""
+    first = _WITH_UNIT.fullmatch(filled[0])
+    if first is None or not is_unit(first[2]):
         return None
-    return Rewritten(_each(cells, lambda cell: cell.rstrip("%").strip()), "percent", "%")
+    found = [_WITH_UNIT.fullmatch(cell) for cell in filled]
+    if not all(one is not None and one[2] == first[2] for one in found):
+        return None
+    return Rewritten(
+        _each(cells, lambda cell: cell.removesuffix(first[2]).strip()), f"numbers with {first[2]}", first[2]
+    )
 
 
 def _thousands(name: str, cells: Sequence[str], filled: Sequence[str]) -> Rewritten | None:

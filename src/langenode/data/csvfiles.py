@@ -58,17 +58,27 @@ def csv_table(content: bytes) -> Table:
     above, header = next(((number, row) for number, row in enumerate(rows, start=1) if row), (1, ""))
     header = [name.strip() for name in (header.split(delimiter) if isinstance(header, str) else header)]
     check_size(1, len(header))
-    _check_header(header)
+    named = [name for name in header if name]
+    _check_header(named if len(named) > 1 else header)
     check_size(num_lines, len(header))
     columns, numbers = _body(rows, len(header), skipped + above, delimiter)
     if not numbers:
         raise DataError("a CSV file must have rows below its header; found none; add data")
     notes = {"header": f"in row {skipped + above}, below lines that are left out"} if skipped else {}
+    header, columns = _without_blank(header, columns)
     columns, numbers, units = _without_units(header, columns, numbers)
     if delimiter == ";" and any(_COMMA_NUMBER.fullmatch(cell) for column in columns for cell in column):
         columns = [_with_points(column, numbers) for column in columns]
         notes["numbers"] = "read with a decimal comma, since semicolons separate the cells"
     return Table(dict(zip(header, columns, strict=True)), np.array(numbers), notes=notes, units=units)
+
+
+def _without_blank(header: list[str], columns: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Remove columns without a name that are empty; raise if several are left."""
+    kept = [place for place, name in enumerate(header) if name or any(cell.strip() for cell in columns[place])]
+    header = [header[place] for place in kept]
+    check_distinct(header)
+    return header, [columns[place] for place in kept]
 
 
 def _without_units(

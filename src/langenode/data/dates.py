@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from langenode.data.units import is_time_unit
+
 _CLOCK = re.compile(
     r"(?:(\d+)(?:\s*days?\s+|[d.]\s*))?(\d{1,5}):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?(?:\s*([AaPp])\.?[Mm]\.?)?"
 )
 _DATE = re.compile(r"(\d{1,4})([./ -])([A-Za-z]{3,9}|\d{1,2})\2(\d{1,4})(?:[T ,]+(\S.*))?")
+_DURATION = re.compile(r"\d+(?:\.\d+)?\s*([A-Za-z]+)")
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAY = 86400.0
@@ -59,8 +62,9 @@ def date_cells(cells: Sequence[str]) -> Dates | None:
 
 
 def looks_like_time(text: str) -> bool:
-    """Whether a text, such as the name of a column, is a date."""
-    return _DATE.fullmatch(text.strip()) is not None
+    """Whether a text, such as the name of a column, is a date, or a number with a unit of time."""
+    number = _DURATION.fullmatch(text.strip())
+    return _DATE.fullmatch(text.strip()) is not None or (number is not None and is_time_unit(number[1]))
 
 
 def joined_stamps(days: np.ndarray | None, seconds: np.ndarray) -> np.ndarray | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 _DELIMITERS = (",", ";", "\t")
+_SEPARATOR = re.compile(r"sep=[,;\t]\n")
 _NUMBER = re.compile(r"\s*[+-]?\d*[.,]?\d+([eE][+-]?\d+)?\s*")
 # The header is looked for among so many lines, and so many below it must have as many cells.
 _MOST_ABOVE, _MOST_ALIKE = 100, 5
@@ -25,6 +26,10 @@ def find_layout(text: str) -> Layout:
     such header, the first line is taken as one, and the fault found later. Cells are separated by the most frequent of
     comma, semicolon and tab in the header, or by blanks where it has none.
     """
+    separator = _SEPARATOR.match(text)
+    if separator is not None:  # Spreadsheets write and read such a line.
+        found = find_layout(text[separator.end() :])
+        return found._replace(above=found.above + 1)
     lines = text.split("\n", _MOST_ABOVE + 2 * _MOST_ALIKE)
     filled = [place for place, line in enumerate(lines[: _MOST_ABOVE + _MOST_ALIKE]) if line.strip()]
     uncommented = [place for place in filled if not lines[place].lstrip().startswith("#")]

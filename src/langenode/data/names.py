@@ -45,6 +45,8 @@ _DRIVES = _words("""
     duty_cycle strain_rate infusion infusion_rate kraft stellgrosse heizung
 """)
 _WEAK_DRIVES = _words("strain current strom voltage spannung torque power leistung temperature temp temperatur")
+# Words for what surrounds a process, which it hardly acts on.
+_SURROUNDINGS = frozenset(_words("amb ambient air outdoor outside outdoors weather environment umgebung aussen"))
 # What a letter stands for, by its unit: I [A] is a current, U [V] a voltage and no control.
 _QUANTITY_OF_UNIT = {
     **dict.fromkeys(("A", "mA", "kA"), "current"),
@@ -170,7 +172,7 @@ def drive_rank(name: str) -> int | None:
         base = _QUANTITY_OF_UNIT.get(unit, "")
     found = _INPUT_NAME.fullmatch(base)
     if found is None:
-        return None
+        return 1 + len(_WEAK_DRIVES) if _SURROUNDINGS & set(base.split("_")) else None
     return 0 if found[1] in _DRIVES else 1 + _WEAK_DRIVES.index(found[1])
 
 

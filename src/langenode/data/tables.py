@@ -258,8 +258,8 @@ def _parse(cells: Sequence[str]) -> tuple[np.ndarray, list[int]]:
 def _number(cell: str) -> float | None:
     """Return a cell's number, exact to the last bit (pandas' fast parser is not), NaN if empty, None if text."""
     try:
-        # Python would also read 1_000, which no other program does.
-        return float(cell.replace("_", "?"))
+        # Python would also read 1_000, which no other program does. Typesetters' minus signs come from documents.
+        return float(cell.replace("_", "?").replace("\u2212", "-"))
     except ValueError:
         return math.nan if is_missing(cell) else None
 

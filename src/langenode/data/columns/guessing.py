@@ -62,7 +62,7 @@ def _time_by_order(search: Search) -> str:
     able = labels.increasing(table, search.taken)
     if len(able) != 1:
         looks = [name for name in table.names if looks_like_time(name)]
-        hint = "; the header holds dates: transpose the table, so that each row has one" if len(looks) > 3 else ""
+        hint = "; the header holds times: transpose the table, so that each row has one" if len(looks) > 3 else ""
         found = f", though {listed(able)} increase along trajectories" if able else ""
         raise DataError(
             f"a table must have a time column; none of {listed(table.names)} looks like one{found}; "

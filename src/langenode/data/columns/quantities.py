@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import categories, labels
+from langenode.data.columns import categories, labels, wide
 from langenode.data.columns.evidence import Paths
 from langenode.data.columns.roles import Role, find_roles
 from langenode.data.columns.search import Search
@@ -25,6 +25,8 @@ from langenode.data.names import (
 )
 from langenode.data.tables import Groups, Table, elapsed_times
 
+# A column that is 1 where another is empty describes it if there are so many such rows.
+_FEWEST_FLAGGED = 3
 _OWN = (*INPUT_PREFIXES, OUTPUT_PREFIX, INITIAL_PREFIX)
 
 
@@ -72,12 +74,13 @@ def _leave_out_part(search: Search, name: str) -> None:
 def _leave_out_flags(search: Search, numbers: dict[str, np.ndarray]) -> None:
     """Leave out columns of 0 and 1 that tell whether another is empty, or are named so: they describe its readings."""
     is_reading = search.is_reading if search.is_reading is not None else np.ones(search.table.num_rows, dtype=bool)
-    empty = {name: np.isnan(values)[is_reading] for name, values in numbers.items() if np.isnan(values).any()}
+    gaps = {name: np.isnan(values) for name, values in numbers.items()}
+    empty = {name: found[is_reading] for name, found in gaps.items() if found.sum() >= _FEWEST_FLAGGED}
     for name, values in list(numbers.items()):
         if name in search.dose_inputs or not np.all(np.isin(values, (0.0, 1.0))) or is_constant(values):
             continue
         flags = values[is_reading] == 1
-        of = [other for other, gaps in empty.items() if np.array_equal(gaps, flags) or np.array_equal(gaps, ~flags)]
+        of = [other for other, found in empty.items() if np.array_equal(found, flags) or np.array_equal(found, ~flags)]
         if of or is_flag_name(name):
             search.left_out[name] = f"tells where {of[0]} is empty" if of else "a flag of readings, by its name"
             del numbers[name]
@@ -151,6 +154,9 @@ def find_quantities(
     if given.inputs is None and given.outputs is None:
         _say_doubts(search, roles, inputs, outputs)
         _doubt_text(search, groups, inputs)
+        if search.given.trajectory is None and not inputs and wide.may_be_wide(search.table, outputs):
+            taken = f"read as outputs of one trajectory, with {', '.join(outputs[1:])}"
+            search.doubts.append(Doubt(outputs[0], taken, "each column is a trajectory", "--trajectory '*'"))
     return initial, inputs, outputs
 
 

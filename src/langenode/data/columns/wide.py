@@ -3,6 +3,7 @@
 import dataclasses
 import fnmatch
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,13 @@ def make_long(table: Table, given: Columns) -> Wide | None:
         pattern, "read as one column per trajectory", "they are outputs of one", f"--outputs '{','.join(names)}'"
     )
     return _melted(table, given, pattern, why)._replace(doubts=(doubt,))
+
+
+def may_be_wide(table: Table, names: Sequence[str]) -> bool:
+    """Whether the outputs of one record could be one quantity of many specimens: several, alike, of one unit."""
+    if table.files or len(names) < _FEWEST_UNNAMED or len({split_unit(name)[1] for name in names}) > 1:
+        return False
+    return _are_alike(table, list(names))
 
 
 def matching(table: Table, pattern: str, taken: set[str]) -> list[str]:
