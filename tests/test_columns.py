@@ -478,6 +478,22 @@ def test_columns_that_may_be_trajectories_are_a_doubt(tmp_path):
     assert read_data(write(tmp_path, wide_text(units))).table_facts["doubts"] == []
 
 
+def test_one_row_per_reading_and_quantity(tmp_path):
+    readings = np.random.default_rng(0).normal(20, 3, (2, 20, 2)).round(3)
+    rows = [f"{'ab'[i]},{k},{'Tp'[j]},{value}" for (i, k, j), value in np.ndenumerate(readings)]
+    path = write(tmp_path, "\n".join(["unit,time,parameter,value", *rows[:-1]]) + "\n")
+    reading = read_data(path)
+    assert reading.columns == Columns("unit", "time", (), ("p", "T"), ())
+    np.testing.assert_array_equal(reading.data.outputs[0], readings[0, :, ::-1])
+    assert reading.data.mask.sum() == 79 and "'parameter'" in reading.reasons["quantities"]
+    assert_same(read_data(path, reading.columns).data, reading.data)
+    new = write(tmp_path, "time,parameter,value\n0,T,20\n0,p,9\n1,T,\n", "new.csv")
+    given = reading.columns._replace(trajectory=None)
+    assert read_data(new, given, outputs_may_be_absent=True).data.mask.tolist() == [[[True, True], [False, False]]]
+    twice = write(tmp_path, "\n".join(["unit,time,parameter,value", rows[0], *rows]) + "\n")
+    refused("average or drop repeated", read_data, twice, Columns(trajectory="unit"))
+
+
 def test_a_time_without_a_name_of_one(tmp_path):
     rows = "".join(f"{run},{2.5 * k},{(3 * k) % 5},{2 + (run == 'a')}\n" for run in "ab" for k in range(5))
     reading = read_data(write(tmp_path, "run,dpi,titer,weight\n" + rows))

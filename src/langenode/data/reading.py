@@ -8,7 +8,7 @@ import numpy as np
 
 from langenode.data.cells import plain_cells
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import Columns, can_be_made, guess_columns, own_labels, separators
+from langenode.data.columns import Columns, can_be_made, guess_columns, own_labels, separators, without_quantities
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_CELLS
 from langenode.data.names import OWN_LABELS, without_prefix
@@ -34,7 +34,7 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
     try:
         if outputs_may_be_absent:
             table, given = _of_new_data(table, given)
-        table = plain_cells(table, given.time)
+        table = without_quantities(plain_cells(table, given.time), given)
         guess = guess_columns(table, given)
         columns, reasons, left_out, table = guess.columns, guess.reasons, guess.left_out, guess.table
         reasons |= dict(table.notes)

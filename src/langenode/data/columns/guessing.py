@@ -53,6 +53,8 @@ def guess_columns(table: Table, given: Columns) -> Guess:
     columns = search.given._replace(trajectory=trajectory, time=time, inputs=inputs, outputs=outputs, initial=initial)
     reasons = {part: search.reasons[part] for part in Columns._fields}
     doubts = [doubt for doubt in table.doubts if doubt.about not in search.left_out]
+    if trajectory is not None:  # then dates are no trajectories
+        doubts = [doubt for doubt in doubts if not labels.parts_of_time(table, doubt.about)]
     return Guess(columns, reasons, search.left_out, search.table, (*doubts, *search.doubts), search.is_reading)
 
 

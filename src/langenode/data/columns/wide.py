@@ -11,7 +11,14 @@ import numpy as np
 from langenode.data.columns.labels import find_time, ranked
 from langenode.data.columns.record import Columns
 from langenode.data.doubts import Doubt
-from langenode.data.names import drive_rank, is_label_name, trajectory_rank, unit_rank
+from langenode.data.names import (
+    drive_rank,
+    is_label_name,
+    is_positive_name,
+    is_signed_name,
+    trajectory_rank,
+    unit_rank,
+)
 from langenode.data.tables import Table, elapsed_times
 from langenode.data.units import split_unit
 
@@ -68,10 +75,15 @@ def make_long(table: Table, given: Columns) -> Wide | None:
 
 
 def may_be_wide(table: Table, names: Sequence[str]) -> bool:
-    """Whether the outputs of one record could be one quantity of many specimens: several, alike, of one unit."""
-    if table.files or len(names) < _FEWEST_UNNAMED or len({split_unit(name)[1] for name in names}) > 1:
+    """Whether the outputs of one record could be one quantity of many specimens.
+
+    They are several, of one unit, and either alike or without a name of a quantity.
+    """
+    units = {split_unit(name)[1] for name in names}
+    if table.files or len(names) < _FEWEST_UNNAMED or len(units) > 1:
         return False
-    return _are_alike(table, list(names))
+    is_known = any(is_positive_name(name) or is_signed_name(name) or drive_rank(name) is not None for name in names)
+    return _are_alike(table, list(names)) or (not is_known and units == {None})
 
 
 def matching(table: Table, pattern: str, taken: set[str]) -> list[str]:
