@@ -183,6 +183,14 @@ def test_a_doubtful_role_names_both_readings_and_the_option(tmp_path):
     assert settled.table_facts["doubts"] == [] and settled.data.num_inputs == 0
 
 
+def test_surroundings_drive_where_nothing_else_does(tmp_path):
+    rng = np.random.default_rng(0)
+    weather = np.cumsum(rng.normal(size=(4, len(TIMES))), axis=1)
+    parts = [{"time": TIMES, "T_indoor": relaxed(path, 0.3, 0.0), "T_outdoor": path} for path in weather]
+    reading = read_data(write(tmp_path, csv_of(stacked(parts))))
+    assert (reading.data.input_names, reading.data.output_names) == (("T_outdoor",), ("T_indoor",))
+
+
 def test_what_has_gaps_is_no_input(tmp_path):
     rng = np.random.default_rng(0)
     table = stacked([heated(rng, ("t", "a", "b")) for _ in range(5)])

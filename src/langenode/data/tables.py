@@ -82,8 +82,9 @@ class Table:
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
     units: Mapping[str, str] = dataclasses.field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
-    # Caches, filled by `_numbers_and_faults` and `groups` only: every column is parsed and grouped by at most once.
+    # Caches, filled by `_numbers_and_faults`, `stamps` and `groups` only: every column is parsed and grouped by once.
     _parsed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    _stamped: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     _groups: dict[str | None, Groups] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -108,8 +109,9 @@ class Table:
 
     def with_column(self, name: str, labels: Sequence[str] | np.ndarray) -> "Table":
         """Return the table with one more column, or another in the place of one."""
-        parsed = {known: values for known, values in self._parsed.items() if known != name}
-        return dataclasses.replace(self, cells={**self.cells, name: labels}, _parsed=parsed, _groups={})
+        parsed, stamped = ({n: of for n, of in known.items() if n != name} for known in (self._parsed, self._stamped))
+        cells = {**self.cells, name: labels}
+        return dataclasses.replace(self, cells=cells, _parsed=parsed, _stamped=stamped, _groups={})
 
     def take(self, rows: np.ndarray) -> "Table":
         """Return the table of some rows, in the order given; a row may be taken more than once."""
@@ -119,7 +121,8 @@ class Table:
         }
         origin = None if self.file_of_row is None else self.file_of_row[rows]
         numbers = self.row_numbers[rows]
-        return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, _parsed={}, _groups={})
+        caches: dict[str, Any] = {"_parsed": {}, "_stamped": {}, "_groups": {}}
+        return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, **caches)
 
     def kind(self, name: str) -> str:
         """Return what a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.
@@ -176,19 +179,15 @@ class Table:
         cells = self.cells[name]
         if isinstance(cells, np.ndarray):
             return cells if cells.dtype.kind == "M" else None
-        filled = next((cell for cell in cells if not is_missing(cell)), "")
-        if _number(filled) is not None or _stamp(filled) is None:
-            return None
-        stamps = [np.datetime64("NaT") if is_missing(cell) else _stamp(cell) for cell in cells]
-        wrong = next((row for row, stamp in enumerate(stamps) if stamp is None), None)
-        if wrong is not None and not is_strict:
-            return None
-        if wrong is not None:
+        if name not in self._stamped:
+            self._stamped[name] = _stamps(cells)
+        stamps, wrong = self._stamped[name]
+        if wrong is not None and is_strict:
             raise DataError(
                 f"column {name!r} must hold ISO-8601 time stamps like 2024-05-01T12:00:00 throughout; "
                 f"{self.place(wrong)} has {_shown(cells[wrong])}; correct it"
             )
-        return np.array(stamps, dtype="datetime64[us]")
+        return stamps
 
     def groups(self, trajectory: str | None) -> Groups:
         """Group the rows by trajectory label: its column, its file, or both; without either all rows are one.
@@ -262,6 +261,16 @@ def _number(cell: str) -> float | None:
         return float(cell.replace("_", "?").replace("\u2212", "-"))
     except ValueError:
         return math.nan if is_missing(cell) else None
+
+
+def _stamps(cells: Sequence[str]) -> tuple[np.ndarray | None, int | None]:
+    """Return time stamps, None where the first filled cell is none, and the first row in which a cell is no stamp."""
+    filled = next((cell for cell in cells if not is_missing(cell)), "")
+    if _number(filled) is not None or _stamp(filled) is None:
+        return None, None
+    stamps = [np.datetime64("NaT") if is_missing(cell) else _stamp(cell) for cell in cells]
+    wrong = next((row for row, stamp in enumerate(stamps) if stamp is None), None)
+    return (np.array(stamps, dtype="datetime64[us]") if wrong is None else None), wrong
 
 
 def is_missing(cell: str) -> bool:

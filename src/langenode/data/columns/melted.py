@@ -44,7 +44,7 @@ def without_quantities(table: Table, given: Columns) -> Table:
     long = table.take(first)
     cells = {name: long.cells[name] for name in keys} | dict(zip(levels, columns, strict=True))
     note = {"quantities": f"one column per level of {quantity!r}, with numbers from {value!r}"}
-    return dataclasses.replace(long, cells=cells, notes={**table.notes, **note}, _parsed={}, _groups={})
+    return dataclasses.replace(long, cells=cells, notes={**table.notes, **note}, _parsed={}, _stamped={}, _groups={})
 
 
 def _only(table: Table, names: frozenset[str], kind: str) -> str | None:
