@@ -509,6 +509,9 @@ def test_a_time_without_a_name_of_one(tmp_path):
     (doubt,) = reading.table_facts["doubts"]
     assert doubt["about"] == "dpi" and doubt["option"] == "--time NAME"
     both = "".join(f"{run},{2.5 * k},{k**2},{(3 * k) % 5}\n" for run in "ab" for k in range(5))
+    visits = "".join(f"{pid},{k + 1:02d}/15/2021,{40 + k},{(3 * k) % 5}\n" for pid in "ab" for k in range(5))
+    stamped = read_data(write(tmp_path, "pid,visit_date,age_then,fev\n" + visits)).columns
+    assert (stamped.trajectory, stamped.time) == ("pid", "visit_date")
     refused("'dpi', 'dose' increase along", read_data, write(tmp_path, "run,dpi,dose,titer\n" + both))
     dates = "country,3/1/20,3/2/20,3/3/20,3/4/20\nA,1,2,3,4\nB,1,2,3,4\n"
     refused("the header holds times: transpose the table", read_data, write(tmp_path, dates))

@@ -14,7 +14,7 @@ import numpy as np
 
 from langenode.data.dates import clock_cells, date_cells, joined_stamps
 from langenode.data.doubts import Doubt
-from langenode.data.names import is_label_name, time_rank
+from langenode.data.names import is_label_name, may_be_date_name
 from langenode.data.tables import Table, is_missing
 from langenode.data.units import is_unit
 
@@ -49,7 +49,7 @@ def plain_cells(table: Table, time: str | None = None) -> Table:
     notes, units, doubts = [], dict(table.units), list(table.doubts)
     dates, clocks = [], []
     for name in table.names:
-        is_time = name == time or time_rank(name) is not None
+        is_time = name == time or may_be_date_name(name)
         found = _rewritten(table, name, is_time)
         if found is not None:
             table = table.with_column(name, found.cells)

@@ -33,7 +33,7 @@ _UNITS = _words("""
     unit specimen device individual patient subject animal mouse rat plant cell machine engine battery sensor person
     participant plot coupon tree chick seed country region city probe cow mare rabbit dog pig fish bird child boy girl
     student donor lot wafer tray pot leaf well tank reactor colony family household company stock station site sujet
-    sujeto proband tier pflanze baum
+    sujeto proband tier pflanze baum subj pid ptid
 """)
 _CONDITIONS = _words("condition cond protocol group regime scenario arm schedule program programme")
 # As text these label a condition; as numbers they are amounts, which a model needs as an input.
@@ -127,6 +127,11 @@ def time_rank(name: str) -> int | None:
     if _TIME_WORDS & set(words) and not _TIME_SPANS & set(words):
         return 100
     return 200 + _STEPS.index(base) if base in _STEPS else None
+
+
+def may_be_date_name(name: str) -> bool:
+    """Whether text of this name may hold dates or times: it is named like the time, or has a word for a date."""
+    return time_rank(name) is not None or bool({"date", "datum", "fecha"} & set(base_name(name).split("_")))
 
 
 def is_second_time_name(name: str) -> bool:

@@ -59,7 +59,8 @@ def find_time(table: Table, taken: set[str]) -> str | None:
 def increasing(table: Table, taken: set[str]) -> list[str]:
     """Return the columns that may be the time by their order alone: they increase along every trajectory.
 
-    Trajectories are those of the first column named like their label; the whole table where there is none.
+    Time stamps come before numbers. Trajectories are those of the first column named like their label; the whole table
+    where there is none.
     """
     label = next(iter(_named_labels(table, taken)), None)
     groups = table.groups(label)
@@ -69,7 +70,8 @@ def increasing(table: Table, taken: set[str]) -> list[str]:
     stamps = {name: table.stamps(name, is_strict=False) for name in names}
     able = [n for n in names if stamps[n] is not None or (table.kind(n) == "numbers" and not table.is_faulty(n))]
     able = [name for name in able if not is_row_number(table, groups, name)]
-    return [name for name in able if groups.increase(elapsed_times(table, name, groups)[0])]
+    found = [name for name in able if groups.increase(elapsed_times(table, name, groups)[0])]
+    return [name for name in found if stamps[name] is not None] or found
 
 
 def parts_of_time(table: Table, time: str) -> tuple[str, ...]:
