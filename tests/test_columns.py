@@ -69,6 +69,8 @@ def relaxed(drive, rate, start, step=0.5):
         ("Zeit [s]", "zeit", "s"),
         ("time_s", "time", "s"),
         ("elapsed time/s", "elapsed_time", "s"),
+        ("t / s", "t", "s"),
+        ("c_A / mol/L", "c", "mol/L"),
         ("flux [W m-2]", "flux", "W m-2"),
         ("acceleration (m/s^2)", "acceleration", "m/s^2"),
         ("Durée", "duree", None),
@@ -181,6 +183,14 @@ def test_a_doubtful_role_names_both_readings_and_the_option(tmp_path):
     assert settled.table_facts["doubts"] == [] and settled.data.num_inputs == 0
 
 
+def test_surroundings_drive_where_nothing_else_does(tmp_path):
+    rng = np.random.default_rng(0)
+    weather = np.cumsum(rng.normal(size=(4, len(TIMES))), axis=1)
+    parts = [{"time": TIMES, "T_indoor": relaxed(path, 0.3, 0.0), "T_outdoor": path} for path in weather]
+    reading = read_data(write(tmp_path, csv_of(stacked(parts))))
+    assert (reading.data.input_names, reading.data.output_names) == (("T_outdoor",), ("T_indoor",))
+
+
 def test_what_has_gaps_is_no_input(tmp_path):
     rng = np.random.default_rng(0)
     table = stacked([heated(rng, ("t", "a", "b")) for _ in range(5)])
@@ -244,6 +254,343 @@ def test_a_label_with_one_disordered_time_is_still_the_label(tmp_path):
     table = growth("Subject", ("a", "b", "c", "d"), Lot=[1, 1, 2, 2] * 4)
     table["age"] = [*table["age"][:6], 1.0, *table["age"][7:]]
     refused("row 8 has 1 after 2 in trajectory 'b'", read_data, write(tmp_path, csv_of(table)))
+
+
+# Cells as people and instruments write them
+
+
+def runs_text(cells, write_time=None, header="run,time,y", num=2):
+    """Return a table of `num` runs with one cell per time; `write_time` writes the times 0, 1, ..."""
+    rows = [
+        f"{run},{k if write_time is None else write_time(k)},{cell}"
+        for run in range(num)
+        for k, cell in enumerate(cells)
+    ]
+    return "\n".join([header, *rows]) + "\n"
+
+
+def first_times(tmp_path, text):
+    reading = read_data(write(tmp_path, text))
+    return reading.data.times[0], reading
+
+
+@pytest.mark.parametrize(
+    ("cells", "values", "how"),
+    [
+        (["90.5%", "8 %", "", "7%"], [90.5, 8, np.nan, 7], "numbers with %"),
+        (["90.5 mg", "8 mg", "", "7mg"], [90.5, 8, np.nan, 7], "numbers with mg"),
+        (["\u22121.5", "2", "\u22123", "4"], [-1.5, 2, -3, 4], ""),
+        (['"1,200"', '"1,234,567.5"', "-", "900"], [1200, 1234567.5, np.nan, 900], "thousands"),
+        (["1 200", "12 000", "900", "7"], [1200, 12000, 900, 7], "thousands"),
+        (['"0,5"', '"12,25"', "3", "n.d."], [0.5, 12.25, 3, np.nan], "decimal commas"),
+        (["TRUE", "false", "True", ""], [1, 0, 1, np.nan], "true is 1"),
+        (["0.5", "<0.1", "< 0.1", "0.3"], [0.5, np.nan, np.nan, 0.3], "4 cells like '<0.1'"),
+    ],
+)
+def test_numbers_with_signs_of_their_own(tmp_path, cells, values, how):
+    reading = read_data(write(tmp_path, runs_text(cells)), Columns(outputs=("y",)))
+    found = np.where(reading.data.mask, reading.data.outputs, np.nan)[0, :4, 0]
+    np.testing.assert_array_equal(found, values)
+    assert how in reading.reasons.get("cells", "")
+
+
+def test_numbers_below_a_limit_are_missing_with_a_doubt(tmp_path):
+    reading = read_data(write(tmp_path, runs_text(["0.5", "<0.1", "0.3", "0.2"])))
+    (doubt,) = reading.table_facts["doubts"]
+    assert doubt["about"] == "y" and "2 cells like '<0.1' are read as missing" in doubt["taken"]
+
+
+def test_thousands_or_decimal_comma_is_a_doubt(tmp_path):
+    reading = read_data(write(tmp_path, runs_text(['"1,200"', '"2,500"', '"3,100"'])))
+    np.testing.assert_array_equal(reading.data.outputs[0, :, 0], [1200, 2500, 3100])
+    (doubt,) = reading.table_facts["doubts"]
+    assert doubt["other"] == "it is a decimal comma"
+
+
+def test_points_that_separate_thousands_beside_decimal_commas(tmp_path):
+    path = write(tmp_path, "t;y;z\n0;1.500,0;0,5\n1;999,5;1,5\n2;2.000;2,5\n")
+    data = read_data(path).data
+    np.testing.assert_array_equal(data.outputs[0], [[1500, 0.5], [999.5, 1.5], [2000, 2.5]])
+    refused("same decimal sign", read_data, write(tmp_path, "t;y\n0;1.50\n1;999,5\n"))
+
+
+def test_one_odd_cell_is_still_a_fault(tmp_path):
+    refused("'y' is text", read_data, write(tmp_path, runs_text(["1%", "wet", "3%", "4%"])))
+    refused("row 3 has '2%'", read_data, write(tmp_path, runs_text(["1", "2%", "3", "4"])))
+
+
+@pytest.mark.parametrize(
+    ("cells", "num_missing", "has_doubt"),
+    [
+        (["3.1", "-9999", "3.3", "-9999", "2.9", "3"], 2, True),
+        (["3.1", "999", "3.3", "999.0", "2.9", "3"], 2, True),
+        (["3.1", "-9999", "3.3", "3.2", "2.9", "3"], 0, False),  # one alone is an outlier, for a person to judge
+        (["300", "-99", "-350", "-99", "290", "30"], 0, False),
+        (["97", "98", "99", "99", "96", "95"], 0, False),
+    ],
+)
+def test_codes_for_missing_readings(tmp_path, cells, num_missing, has_doubt):
+    reading = read_data(write(tmp_path, runs_text(cells, num=1)))
+    assert (~reading.data.mask).sum() == num_missing
+    assert [doubt["other"] for doubt in reading.table_facts["doubts"]] == ["it was measured"] * has_doubt
+
+
+def test_a_label_of_nines_is_a_label(tmp_path):
+    rows = [f"{subject},{k},{k % 3 + subject % 2}" for subject in (1, 2, 3, 4, 9999) for k in range(5)]
+    reading = read_data(write(tmp_path, "\n".join(["subject,time,y", *rows]) + "\n"))
+    assert reading.data.num_trajectories == 5 and "9999" in reading.data.unit_names
+
+
+@pytest.mark.parametrize(
+    ("write_time", "step", "order"),
+    [
+        (lambda k: ("30.01.2021", "31.01.2021", "01.02.2021", "02.02.2021")[k], 86400.0, "day, month, year"),
+        (lambda k: f"{13 + k}/02/2021", 86400.0, "day, month, year"),
+        (lambda k: f"02/{13 + k}/2021 01:30:00 PM", 86400.0, "month, day, year"),
+        (lambda k: f"{k + 1}-Mar-21", 86400.0, "day, month, year"),
+        (lambda k: f"2021/2/{k + 1}", 86400.0, "year, month, day"),
+        (lambda k: f"2021-0{2 * k + 1}", None, "year, month"),
+        (lambda k: f"{k}:15:30", 3600.0, "seconds"),
+        (lambda k: f"{23 + k}:15", 3600.0, "seconds"),
+        (lambda k: f"{k} days 00:00:01.5", 86400.0, "seconds"),
+        (lambda k: f"{k + 7}:00 AM", 3600.0, "seconds"),
+    ],
+)
+def test_dates_and_clocks_as_people_write_them(tmp_path, write_time, step, order):
+    times, reading = first_times(tmp_path, runs_text("4251", write_time))
+    assert reading.columns.time == "time" and reading.columns.outputs == ("y",)
+    assert np.all(np.diff(times) > 0) and order in reading.reasons["cells"]
+    if step is not None:
+        np.testing.assert_allclose(np.diff(times), step)
+
+
+def test_a_day_that_may_be_a_month_is_a_doubt(tmp_path):
+    text = runs_text("4251", lambda k: f"0{k + 1}/05/2021")
+    reading = read_data(write(tmp_path, text))
+    # Either reading goes forward in time: days of May, or the fifth of each month.
+    (doubt,) = reading.table_facts["doubts"]
+    assert {"day, month, year", "month, day, year"} == {
+        doubt["taken"].rpartition("read as ")[2],
+        doubt["other"].removeprefix("it is "),
+    }
+    forward, _ = first_times(tmp_path, runs_text("4251", lambda k: ("07/05", "08/05", "01/06", "02/06")[k] + "/2021"))
+    np.testing.assert_allclose(np.diff(forward) / 86400, [1, 24, 1])
+
+
+def test_a_date_and_a_time_of_the_day_are_one_time(tmp_path):
+    rows = [f"2021-02-0{1 + k // 4},{6 * (k % 4):02d}:00,{(k * 7) % 5}" for k in range(12)]
+    path = write(tmp_path, "\n".join(["Date,Time,y", *rows]) + "\n")
+    reading = read_data(path)
+    assert reading.columns == Columns(None, "Date/Time", (), ("y",), ())
+    np.testing.assert_allclose(np.diff(reading.data.times[0]), 6 * 3600.0)
+    assert reading.table_facts["left_out"] == dict.fromkeys(("Date", "Time"), "part of the time, 'Date/Time'")
+    (doubt,) = reading.table_facts["doubts"]
+    assert doubt["option"] == "--trajectory 'Date' --time 'Time'"
+    assert read_data(path, Columns(trajectory="Date", time="Time")).data.num_trajectories == 3
+    assert_same(read_data(path, reading.columns).data, reading.data)
+
+
+def test_times_of_no_kind_that_is_known_are_named(tmp_path):
+    text = runs_text("4251", lambda k: f"week {k} of May").replace("run,time,y", "run,time,age")
+    refused(
+        "times must be numbers, dates or time stamps.*row 2 of column 'time' has 'week 0 of May'",
+        read_data,
+        write(tmp_path, text),
+    )
+
+
+# Where a table begins
+
+
+@pytest.mark.parametrize(
+    ("above", "row"),
+    [
+        ("\ufeff# exported, by logger 4.1\n# site: X\n\n", 4),
+        ("Device,X 12\nSerial,12345\nOperator,N. N.,second shift\n\n", 5),
+        ("Report of a test\n", 2),
+    ],
+)
+def test_lines_above_the_header_are_left_out(tmp_path, above, row):
+    reading = read_data(write(tmp_path, above + "t,x,v\n" + "".join(f"{k},{k % 3},{k % 2 + 1}\n" for k in range(9))))
+    assert reading.data.output_names == ("x", "v") and reading.data.num_times == 9
+    assert reading.reasons["header"] == f"in row {row}, below lines that are left out"
+    broken = above + "t,x,v\n" + "".join(f"{k},{k % 3},{k % 2 + 1}\n" for k in range(9)) + "9,1\n"
+    refused(f"row {row + 10} has 2 .the header is row {row}.", read_data, write(tmp_path, broken))
+
+
+def test_names_may_stand_in_a_comment(tmp_path):
+    for header in ("# t,x", "# made by us\n# t,x"):
+        reading = read_data(write(tmp_path, header + "\n0,1\n1,2\n2,4\n"), Columns(time="# t"))
+        assert reading.data.output_names == ("x",) and reading.data.num_times == 3
+
+
+def test_rows_without_a_filled_cell_are_left_out(tmp_path):
+    for end in ("\n\n,,\n , ,\n", '\n"",,\n'):
+        reading = read_data(write(tmp_path, "run,t,x\na,0,1\na,1,3\n,,\na,2,2" + end))
+        assert reading.data.num_times == 3
+
+
+def test_a_row_of_units_below_the_header(tmp_path):
+    reading = read_data(write(tmp_path, "Specimen,Time,Strain,Stress\n,s,[-],(MPa)\n1,0,0,0.1\n1,1,.5,3\n1,2,.2,1\n"))
+    assert reading.data.units == {"Stress": "MPa", "time": "s"} and reading.data.num_times == 3
+    refused("row 2 has 'wet'", read_data, write(tmp_path, "t,x,y\n0,wet,1\n1,2,1\n2,3,4\n"))
+
+
+def test_cells_separated_by_blanks(tmp_path):
+    text = "  t   x  v\n" + "".join(f" {k}.0   {k % 3}  {k % 2 + 1}\n" for k in range(9))
+    for name in ("table.csv", "table.dat", "table.txt"):
+        assert read_data(write(tmp_path, text, name)).data.outputs.shape == (1, 9, 2)
+
+
+def test_what_spreadsheets_write_for_no_number(tmp_path):
+    cells = ["1", "#N/A", "#DIV/0!", "#NV", "NaN", "-", "--", "n.d.", "\u2013", "", "NULL", "2"]
+    reading = read_data(write(tmp_path, runs_text(cells, num=1)))
+    assert reading.data.mask[..., 0].tolist() == [[True, *[False] * 10, True]]
+
+
+def test_rows_in_no_order_are_sorted(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{run},{k},{k + 10 * run}" for run in range(3) for k in range(8)]
+    path = write(tmp_path, "\n".join(["run,time,y", *rng.permutation(rows)]) + "\n")
+    reading = read_data(path)
+    assert np.all(np.diff(reading.data.times) == 1) and np.all(np.diff(reading.data.outputs[..., 0]) == 1)
+    assert reading.reasons["time"].endswith("the rows were in no order of time and are sorted")
+    assert reading.table_facts["doubts"] == []
+    alone = write(tmp_path, "\n".join(["time,y", *(f"{k},{k}" for k in range(20, 0, -1))]) + "\n")
+    (doubt,) = read_data(alone).table_facts["doubts"]
+    assert doubt["other"] == "they are of several"
+    few = [*rows[:5], rows[6], rows[5], *rows[7:]]
+    refused("row 8 has 5 after 6", read_data, write(tmp_path, "\n".join(["run,time,y", *few]) + "\n"))
+    repeated = [rows[0], *rows]
+    refused("average or drop repeated readings", read_data, write(tmp_path, "\n".join(["run,time,y", *repeated])))
+
+
+def test_columns_without_a_name_that_are_empty(tmp_path):
+    reading = read_data(write(tmp_path, "run,t,x,,\na,0,1,,\na,1,3,,\na,2,2, ,\n"))
+    assert reading.table_facts["columns_found"] == ["run", "t", "x"]
+    refused("found '' more than once", read_data, write(tmp_path, "run,t,x,,\na,0,1,,\na,1,3,5,4\n"))
+
+
+def test_the_line_by_which_spreadsheets_know_the_separator(tmp_path):
+    reading = read_data(write(tmp_path, "sep=;\nZeit;Wert\n0,1;2\n0,2;3\n0,3;1\n"))
+    assert reading.columns.time == "Zeit" and reading.data.times.tolist() == [[0.1, 0.2, 0.3]]
+
+
+def test_columns_that_may_be_trajectories_are_a_doubt(tmp_path):
+    names = ["Italy", "France", "Spain", "Chile", "Peru"]
+    path = write(tmp_path, wide_text(names))
+    (doubt,) = read_data(path).table_facts["doubts"]
+    assert doubt["other"] == "each column is a trajectory" and doubt["option"] == "--trajectory '*'"
+    assert set(read_data(path, Columns(trajectory="*")).data.unit_names) == set(names)
+    units = [f"{name} [{unit}]" for name, unit in zip(names, ("K", "Pa", "V", "A", "m"), strict=True)]
+    assert read_data(write(tmp_path, wide_text(units))).table_facts["doubts"] == []
+
+
+def test_one_row_per_reading_and_quantity(tmp_path):
+    readings = np.random.default_rng(0).normal(20, 3, (2, 20, 2)).round(3)
+    rows = [f"{'ab'[i]},{k},{'Tp'[j]},{value}" for (i, k, j), value in np.ndenumerate(readings)]
+    path = write(tmp_path, "\n".join(["unit,time,parameter,value", *rows[:-1]]) + "\n")
+    reading = read_data(path)
+    assert reading.columns == Columns("unit", "time", (), ("p", "T"), ())
+    np.testing.assert_array_equal(reading.data.outputs[0], readings[0, :, ::-1])
+    assert reading.data.mask.sum() == 79 and "'parameter'" in reading.reasons["quantities"]
+    assert_same(read_data(path, reading.columns).data, reading.data)
+    new = write(tmp_path, "time,parameter,value\n0,T,20\n0,p,9\n1,T,\n", "new.csv")
+    given = reading.columns._replace(trajectory=None)
+    assert read_data(new, given, outputs_may_be_absent=True).data.mask.tolist() == [[[True, True], [False, False]]]
+    twice = write(tmp_path, "\n".join(["unit,time,parameter,value", rows[0], *rows]) + "\n")
+    refused("average or drop repeated", read_data, twice, Columns(trajectory="unit"))
+
+
+def test_a_time_without_a_name_of_one(tmp_path):
+    rows = "".join(f"{run},{2.5 * k},{(3 * k) % 5},{2 + (run == 'a')}\n" for run in "ab" for k in range(5))
+    reading = read_data(write(tmp_path, "run,dpi,titer,weight\n" + rows))
+    assert reading.columns == Columns("run", "dpi", ("weight",), ("titer",), ())
+    (doubt,) = reading.table_facts["doubts"]
+    assert doubt["about"] == "dpi" and doubt["option"] == "--time NAME"
+    both = "".join(f"{run},{2.5 * k},{k**2},{(3 * k) % 5}\n" for run in "ab" for k in range(5))
+    visits = "".join(f"{pid},{k + 1:02d}/15/2021,{40 + k},{(3 * k) % 5}\n" for pid in "ab" for k in range(5))
+    stamped = read_data(write(tmp_path, "pid,visit_date,age_then,fev\n" + visits)).columns
+    assert (stamped.trajectory, stamped.time) == ("pid", "visit_date")
+    refused("'dpi', 'dose' increase along", read_data, write(tmp_path, "run,dpi,dose,titer\n" + both))
+    dates = "country,3/1/20,3/2/20,3/3/20,3/4/20\nA,1,2,3,4\nB,1,2,3,4\n"
+    refused("the header holds times: transpose the table", read_data, write(tmp_path, dates))
+    hours = "Subject,0h,1h,2 h,24h\nA,1,2,3,4\nB,1,2,3,4\n"
+    refused("the header holds times: transpose the table", read_data, write(tmp_path, hours))
+
+
+# Numbers of parts, visits and repetitions, and flags
+
+
+def test_numbers_of_cycles_and_steps_are_no_outputs(tmp_path):
+    rng = np.random.default_rng(0)
+    num = 80
+    current = np.where(np.arange(num) // 10 % 2, 1.0, -1.0)
+    table = {"Test_Time(s)": np.arange(num), "Cycle_Index": np.arange(num) // 20 + 1}
+    table |= {"Step_Index": np.arange(num) // 10 % 2 + 1}
+    driven = {"Current(A)": current, "Voltage(V)": 3.5 + 0.1 * current + rng.normal(0, 0.02, num)}
+    path = write(tmp_path, csv_of(table | driven))
+    reading = read_data(path)
+    assert reading.data.output_names == ("Voltage(V)",) and reading.data.input_names == ("Current(A)",)
+    assert set(reading.table_facts["left_out"]) == {"Cycle_Index", "Step_Index"}
+    doubts = [doubt for doubt in reading.table_facts["doubts"] if "Index" in doubt["about"]]
+    assert [doubt["option"] for doubt in doubts] == ["--trajectory Cycle_Index"]
+    assert read_data(path, Columns(trajectory="Cycle_Index")).data.num_trajectories == 4
+
+
+def test_visits_with_gaps_are_no_input(tmp_path):
+    rows = [f"{p},{v},{30 * v},{(v * 7 + p) % 5}" for p in range(6) for v in range(1, 7) if (v + p) % 4]
+    reading = read_data(write(tmp_path, "\n".join(["patient,Visit,day,score", *rows]) + "\n"))
+    assert reading.columns == Columns("patient", "day", (), ("score",), ())
+    assert reading.table_facts["left_out"] == {"Visit": "row numbers"}
+
+
+def test_repetitions_are_neither_a_category_nor_an_amount(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        f"S{load}-{rep},{load},{rep},{k},{k * load + rng.normal():.3f}"
+        for load in (20, 40, 60)
+        for rep in (1, 2, 3)
+        for k in range(6)
+    ]
+    path = write(tmp_path, "\n".join(["Specimen,Stress (MPa),Replicate,Time (s),Strain (%)", *rows]) + "\n")
+    reading = read_data(path)
+    assert reading.data.input_names == ("Stress (MPa)",) and reading.table_facts["doubts"] == []
+    assert reading.table_facts["left_out"] == {"Replicate": "numbers repetitions"}
+
+
+@pytest.mark.parametrize(("name", "flag"), [("BLQ", 1), ("below", 1), ("observed", 0)])
+def test_flags_of_missing_readings_are_no_inputs(tmp_path, name, flag):
+    cells = [("2.5", 1 - flag), ("", flag), ("1.5", 1 - flag), ("", flag), ("1.2", 1 - flag)]
+    text = runs_text([f"{cell},{of}" for cell, of in cells], header=f"run,time,conc,{name}")
+    reading = read_data(write(tmp_path, text))
+    assert reading.columns == Columns("run", "time", (), ("conc",), ())
+    assert reading.table_facts["left_out"] == {name: "tells where conc is empty"}
+
+
+def test_text_that_changes_in_time_is_left_out_with_a_doubt(tmp_path):
+    text = runs_text(["3,open", "4,open", "2,shut", "1,shut"], header="run,time,level,valve")
+    path = write(tmp_path, text)
+    reading = read_data(path)
+    (doubt,) = reading.table_facts["doubts"]
+    assert doubt["option"] == "--inputs 'valve'" and reading.data.num_inputs == 0
+    assert read_data(path, Columns(inputs=("valve",))).data.input_names == ("valve=open", "valve=shut")
+
+
+def test_a_category_that_is_no_condition_is_not_said_to_be_left_out(tmp_path):
+    table = growth("Pot", [f"p{i}" for i in range(8)])
+    table["Treatment"] = [level for i in range(8) for level in ["ab"[i % 2]] * 4]
+    table["Soil"] = [level for i in range(8) for level in [("clay", "sand")[i // 4]] * 4]
+    facts = read_data(write(tmp_path, csv_of(table))).table_facts
+    assert facts["left_out"] == {"rownames": "row numbers"}
+
+
+def test_wells_of_a_plate_and_a_column_beside_them(tmp_path):
+    wells = [f"{row}{column}" for row in "AB" for column in range(1, 5)]
+    rows = [f"{k}:15:00,37.{k % 3}," + ",".join(f"{k + i / 10}" for i in range(8)) for k in range(6)]
+    reading = read_data(write(tmp_path, "\n".join([",".join(["Time", "T 600", *wells]), *rows]) + "\n"))
+    assert reading.data.num_trajectories == 8 and set(reading.data.unit_names) == set(wells)
+    assert reading.data.input_names == ("T 600",)
 
 
 # Categories
@@ -321,6 +668,7 @@ def wide_text(names, num=12, seed=0):
         (["Subject 1", "Subject 2", "Subject 10"], "Subject*"),
         (["1", "2", "3", "4"], "*"),
         (["S01", "S02", "S03"], "S*"),
+        (["Tree01A", "Tree01B", "Tree02A"], "Tree*"),
     ],
 )
 def test_one_column_per_subject(tmp_path, names, pattern):

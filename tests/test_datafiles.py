@@ -81,7 +81,9 @@ def test_flipped_bytes_give_a_data_error_or_a_data_set(tmp_path, suffix):
 
 
 def test_unknown_suffix_missing_file_and_folder(tmp_path):
-    refused("must end in .nc, .npz, .csv, .tsv, .parquet, .pq; found 'a.xlsx'", load_data, tmp_path / "a.xlsx")
+    refused(
+        "must end in .nc, .npz, .csv, .tsv, .txt, .dat, .parquet, .pq; found 'a.xlsx'", load_data, tmp_path / "a.xlsx"
+    )
     refused("must end in", save_data, grid_data(1), tmp_path / "a")
     refused("No such file", load_data, tmp_path / "a.csv")
     (tmp_path / "folder.csv").mkdir()

@@ -11,13 +11,18 @@ import numpy as np
 
 from langenode.data.checks import DataError, is_text, listed, valid_cells
 from langenode.data.dataset import Dataset
+from langenode.data.layout import find_layout
 from langenode.data.limits import MOST_BYTES, MOST_FILES, check_distinct, check_size
 from langenode.data.names import natural_key
 from langenode.data.tables import Table
+from langenode.data.units import is_unit
 
 _SUFFIXES = (".csv", ".tsv")
 _COMMA_NUMBER = re.compile(r"\s*[+-]?\d*,\d+([eE][+-]?\d+)?\s*")
 _POINT_NUMBER = re.compile(r"\s*[+-]?\d*\.\d+([eE][+-]?\d+)?\s*")
+# Points that can only separate thousands, and those that may: 1.500,0 or 1.234.567, and 1.500.
+_POINT_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}((\.\d{3})+,\d+|(\.\d{3}){2,})\s*")
+_POINT_GROUPS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?\s*")
 
 
 def write_csv(data: Dataset, path: Path) -> None:
@@ -38,47 +43,74 @@ def write_csv(data: Dataset, path: Path) -> None:
 
 
 def csv_table(content: bytes) -> Table:
-    """Read the table in a CSV file whose cells are separated by commas, semicolons or tabs, as its header shows."""
-    text = _decoded(content)
-    delimiter = _delimiter(text)
+    """Read the table in a file whose cells are separated by commas, semicolons, tabs or blanks, as its header shows.
+
+    Lines above the header, rows without a filled cell and a row of units below the header are no part of the table.
+    """
+    text, skipped, delimiter = find_layout(_decoded(content).replace("\r\n", "\n").replace("\r", "\n"))
     num_lines = text.count("\n") + 1
     check_size(num_lines, 1)
     # pandas would pad a truncated row with missing values.
     if '"' in text:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     else:
-        rows = iter(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+        rows = iter(text.split("\n"))
     above, header = next(((number, row) for number, row in enumerate(rows, start=1) if row), (1, ""))
     header = [name.strip() for name in (header.split(delimiter) if isinstance(header, str) else header)]
     check_size(1, len(header))
-    _check_header(header)
+    named = [name for name in header if name]
+    _check_header(named if len(named) > 1 else header)
     check_size(num_lines, len(header))
-    columns, numbers = _body(rows, len(header), above, delimiter)
+    columns, numbers = _body(rows, len(header), skipped + above, delimiter)
     if not numbers:
         raise DataError("a CSV file must have rows below its header; found none; add data")
-    notes = {}
+    notes = {"header": f"in row {skipped + above}, below lines that are left out"} if skipped else {}
+    header, columns = _without_blank(header, columns)
+    columns, numbers, units = _without_units(header, columns, numbers)
     if delimiter == ";" and any(_COMMA_NUMBER.fullmatch(cell) for column in columns for cell in column):
         columns = [_with_points(column, numbers) for column in columns]
         notes["numbers"] = "read with a decimal comma, since semicolons separate the cells"
-    return Table(dict(zip(header, columns, strict=True)), np.array(numbers), notes=notes)
+    return Table(dict(zip(header, columns, strict=True)), np.array(numbers), notes=notes, units=units)
+
+
+def _without_blank(header: list[str], columns: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Remove columns without a name that are empty; raise if several are left."""
+    kept = [place for place, name in enumerate(header) if name or any(cell.strip() for cell in columns[place])]
+    header = [header[place] for place in kept]
+    check_distinct(header)
+    return header, [columns[place] for place in kept]
+
+
+def _without_units(
+    header: Sequence[str], columns: list[list[str]], numbers: list[int]
+) -> tuple[list[list[str]], list[int], dict[str, str]]:
+    """Remove a first row that holds units alone; return them by column."""
+    first = {name: column[0].strip().strip("[]()").strip() for name, column in zip(header, columns, strict=True)}
+    units = {name: cell for name, cell in first.items() if cell and is_unit(cell)}
+    others = [cell for cell in first.values() if cell not in units.values() and cell not in ("", "-", "1", "none")]
+    if not units or others or len(numbers) < 2:
+        return columns, numbers, {}
+    return [column[1:] for column in columns], numbers[1:], units
 
 
 def _body(
     rows: Iterator[str] | Iterator[list[str]], width: int, above: int, delimiter: str
 ) -> tuple[list[list[str]], list[int]]:
     """Return the cells of every column, and the row numbers, of the non-blank rows below row `above`."""
+    header_row = above
     columns: list[list[str]] = [[] for _ in range(width)]
     numbers: list[int] = []
     # Columns are filled in blocks: a million small lists at once would be slow to manage.
     while piece := list(itertools.islice(rows, 10_000)):
-        here = [number for number, row in enumerate(piece, start=above + 1) if row]
-        kept = [row for row in piece if row]
+        filled = [_is_filled(row, delimiter) for row in piece]
+        here = [number for number, has in enumerate(filled, start=above + 1) if has]
+        kept = [row for row, has in zip(piece, filled, strict=True) if has]
         widths = [row.count(delimiter) + 1 if isinstance(row, str) else len(row) for row in kept]
         for number, found in zip(here, widths, strict=True):
             if found != width:
                 raise DataError(
-                    f"every row must have {width} cells; row {number} has {found}; "
-                    "the file may be cut short: write or copy it again"
+                    f"every row must have {width} cells; row {number} has {found} (the header is row {header_row}); "
+                    "the file may be cut short, or a cell may hold an unquoted separator: correct that row"
                 )
         # Lines without quotes are split in one pass, several times faster than one by one.
         lines = [row for row in kept if isinstance(row, str)]
@@ -88,6 +120,13 @@ def _body(
         numbers.extend(here)
         above += len(piece)
     return columns, numbers
+
+
+def _is_filled(row: str | list[str], delimiter: str) -> bool:
+    """Whether a row has a cell that is not blank: spreadsheets write rows of separators below a table."""
+    if isinstance(row, str):
+        return bool(row.strip(f"{delimiter} "))
+    return any(cell.strip() for cell in row)
 
 
 def table_files(folder: Path) -> list[Path]:
@@ -168,12 +207,6 @@ def _decoded(content: bytes) -> str:
         return content.decode("cp1252")
 
 
-def _delimiter(text: str) -> str:
-    """Return the separator: the most frequent of the three in the header, outside quotes."""
-    header = re.sub(r'"[^"]*"', "", text.lstrip().partition("\n")[0])
-    return max((",", ";", "\t"), key=header.count)
-
-
 def _check_header(header: Sequence[str]) -> None:
     check_distinct(header)
     if all(re.fullmatch(r"[+-]?\d*[.,]?\d+([eE][+-]?\d+)?", name) for name in header):
@@ -184,7 +217,11 @@ def _check_header(header: Sequence[str]) -> None:
 
 
 def _with_points(column: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    """Replace decimal commas by points; a point beside commas may mean thousands and is refused."""
+    """Replace decimal commas by points; a point beside commas is refused unless all points separate thousands."""
+    if any(_POINT_THOUSANDS.fullmatch(cell) for cell in column):
+        pointed = [cell for cell in column if _POINT_NUMBER.fullmatch(cell)]
+        if all(_POINT_GROUPS.fullmatch(cell) for cell in pointed):
+            column = [cell.replace(".", "") if _POINT_GROUPS.fullmatch(cell) else cell for cell in column]
     for number, cell in zip(numbers, column, strict=True):
         if _POINT_NUMBER.fullmatch(cell):
             raise DataError(

@@ -115,6 +115,8 @@ _READERS = {
     ".npz": read_npz,
     ".csv": _read_csv,
     ".tsv": _read_csv,
+    ".txt": _read_csv,
+    ".dat": _read_csv,
     ".parquet": _read_parquet,
     ".pq": _read_parquet,
 }

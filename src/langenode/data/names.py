@@ -14,7 +14,7 @@ _TIMES = _words("""
     time t times timestamp time_stamp datetime date_time elapsed tau seconds second secs sec milliseconds minutes mins
     hours hour hrs days weeks months years zeit zeitpunkt zeitstempel uhrzeit temps tiempo tempo tijd tid tidspunkt aika
     czas cas ido zaman timp vreme vrijeme laikas aeg waktu sekunden minuten stunden tage heures jours horas dias ore
-    giorni время час χρονος 时间 時間 时刻 시간
+    giorni время час χρονος 时间 時間 时刻 시간 minute ts epoch unixtime unix_time
 """)
 _STEPS = _words("""
     date day week month year age step steps frame cycle cycles iteration tick datum tag woche monat jahr jour annee mois
@@ -33,7 +33,7 @@ _UNITS = _words("""
     unit specimen device individual patient subject animal mouse rat plant cell machine engine battery sensor person
     participant plot coupon tree chick seed country region city probe cow mare rabbit dog pig fish bird child boy girl
     student donor lot wafer tray pot leaf well tank reactor colony family household company stock station site sujet
-    sujeto proband tier pflanze baum
+    sujeto proband tier pflanze baum subj pid ptid
 """)
 _CONDITIONS = _words("condition cond protocol group regime scenario arm schedule program programme")
 # As text these label a condition; as numbers they are amounts, which a model needs as an input.
@@ -45,6 +45,8 @@ _DRIVES = _words("""
     duty_cycle strain_rate infusion infusion_rate kraft stellgrosse heizung
 """)
 _WEAK_DRIVES = _words("strain current strom voltage spannung torque power leistung temperature temp temperatur")
+# Words for what surrounds a process, which it hardly acts on.
+_SURROUNDINGS = frozenset(_words("amb ambient air outdoor outside outdoors weather environment umgebung aussen"))
 # What a letter stands for, by its unit: I [A] is a current, U [V] a voltage and no control.
 _QUANTITY_OF_UNIT = {
     **dict.fromkeys(("A", "mA", "kA"), "current"),
@@ -86,6 +88,11 @@ _UNIT_WORDS = frozenset(
     k degc f degf v mv kv a ma mm cm m um nm km kg g mg ug ml l hz khz rpm w kw j pct percent mol mmol deg rad
 """)
 )
+# What numbers the parts of a record or the visits to a subject; the last are counted even without a word for number.
+_PARTS = frozenset(_words("cycle step stage segment sweep loop block phase period zyklus schritt cycle_step"))
+_VISITS = frozenset(_words("visit visite occasion besuch termin observation obs entry record frame"))
+_REPEATS = frozenset(_words("rep replicate replica repeat repetition wiederholung run trial sample realization lauf"))
+_FLAGS = re.compile(r"(.+_)?(blq|bql|bloq|lloq|below_loq|below_lod|cens|censored|censoring|qc|flag|flags)(_.+)?")
 _IDENTIFIERS = frozenset(("id", "no", "nr", "num", "number", "name", "label", "index", "idx", "key", "code"))
 OWN_LABELS = ("trajectory", "condition", "unit")
 INPUT_PREFIXES = ("x:", "u:")
@@ -120,6 +127,11 @@ def time_rank(name: str) -> int | None:
     if _TIME_WORDS & set(words) and not _TIME_SPANS & set(words):
         return 100
     return 200 + _STEPS.index(base) if base in _STEPS else None
+
+
+def may_be_date_name(name: str) -> bool:
+    """Whether text of this name may hold dates or times: it is named like the time, or has a word for a date."""
+    return time_rank(name) is not None or bool({"date", "datum", "fecha"} & set(base_name(name).split("_")))
 
 
 def is_second_time_name(name: str) -> bool:
@@ -165,7 +177,7 @@ def drive_rank(name: str) -> int | None:
         base = _QUANTITY_OF_UNIT.get(unit, "")
     found = _INPUT_NAME.fullmatch(base)
     if found is None:
-        return None
+        return 1 + len(_WEAK_DRIVES) if _SURROUNDINGS & set(base.split("_")) else None
     return 0 if found[1] in _DRIVES else 1 + _WEAK_DRIVES.index(found[1])
 
 
@@ -200,6 +212,31 @@ def is_row_number_name(name: str) -> bool:
 def is_counter_name(name: str) -> bool:
     """Whether a column of this name may count rows."""
     return bool(_COUNTER.fullmatch(base_name(name)))
+
+
+def is_part_name(name: str) -> bool:
+    """Whether whole numbers of this name number the parts of a record, such as `Cycle_Index` or `Step No`."""
+    words = base_name(name).split("_")
+    return len(words) > 1 and words[-1] in _IDENTIFIERS and "_".join(words[:-1]) in _PARTS
+
+
+def is_visit_name(name: str) -> bool:
+    """Whether whole numbers of this name count the times at which a unit was seen, perhaps with gaps."""
+    words = base_name(name).split("_")
+    words = words[:-1] if len(words) > 1 and words[-1] in _IDENTIFIERS else words
+    return "_".join(words) in _VISITS
+
+
+def is_repeat_name(name: str) -> bool:
+    """Whether a column of this name numbers repetitions, which have nothing else in common."""
+    words = base_name(name).split("_")
+    words = words[:-1] if len(words) > 1 and words[-1] in _IDENTIFIERS else words
+    return "_".join(words) in _REPEATS
+
+
+def is_flag_name(name: str) -> bool:
+    """Whether a column of this name says of a reading whether it can be relied on."""
+    return bool(_FLAGS.fullmatch(base_name(name)))
 
 
 def without_prefix(name: str) -> str:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from langenode.data.cells import plain_cells
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import Columns, can_be_made, guess_columns, own_labels, separators
+from langenode.data.columns import Columns, can_be_made, guess_columns, own_labels, separators, without_quantities
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_CELLS
 from langenode.data.names import OWN_LABELS, without_prefix
@@ -33,6 +34,7 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
     try:
         if outputs_may_be_absent:
             table, given = _of_new_data(table, given)
+        table = without_quantities(plain_cells(table, given.time), given)
         guess = guess_columns(table, given)
         columns, reasons, left_out, table = guess.columns, guess.reasons, guess.left_out, guess.table
         reasons |= dict(table.notes)
@@ -48,7 +50,8 @@ def read_table(table: Table, given: Columns, *, outputs_may_be_absent: bool = Fa
             if is_sure:
                 raise
             # A guess from a name must not prevent a good table from loading.
-            left_out[str(columns.condition)] = "not a condition, though named like one"
+            if not any(name.startswith(f"{columns.condition}=") for name in columns.inputs or ()):
+                left_out[str(columns.condition)] = "not a condition, though named like one"
             reasons["condition"] = f"not column {columns.condition!r}: {str(error).split(';')[0]}"
             columns = columns._replace(condition=None)
             facts["columns"] = plain_columns(columns)
@@ -97,7 +100,7 @@ def table_dataset(
     names: dict[str, Any] = {
         "input_names": tuple(without_prefix(name) for name in columns.inputs or ()),
         "output_names": tuple(without_prefix(name) for name in columns.outputs or ()),
-        "units": _units(columns),
+        "units": _units(table, columns),
     }
     initial = blocks["initial"][first] if columns.initial else None
     if labels["condition"] is not None and not _times_agree(times[rows], labels["condition"]):
@@ -115,11 +118,13 @@ def table_dataset(
     return dataclasses.replace(data, labels=own_labels(table, columns, groups))
 
 
-def _units(columns: Columns) -> dict[str, str]:
-    """Return the physical units that the names of columns state; that of the time is called time."""
-    named = {without_prefix(name): split_unit(without_prefix(name))[1] for name in columns.inputs or ()}
-    named |= {without_prefix(name): split_unit(without_prefix(name))[1] for name in columns.outputs or ()}
-    named["time"] = split_unit(columns.time or "time")[1]
+def _units(table: Table, columns: Columns) -> dict[str, str]:
+    """Return the physical units that the names of columns or the table state; that of the time is called time."""
+    named = {}
+    for name in (*(columns.inputs or ()), *(columns.outputs or ())):
+        named[without_prefix(name)] = split_unit(without_prefix(name))[1] or table.units.get(name)
+    time = columns.time or "time"
+    named["time"] = split_unit(time)[1] or table.units.get(time)
     return {name: unit for name, unit in named.items() if unit is not None}
 
 
@@ -194,16 +199,17 @@ def _checked_times(table: Table, columns: Columns, groups: Groups) -> np.ndarray
     before = groups.order[wrong[0] - 1]
     found = f"{table.place(row)} has {times[row]:g} after {times[before]:g}"
     must = f"times must increase strictly within a trajectory; {found}"
+    mend = "average or drop repeated readings" if times[row] == times[before] else "sort the rows"
     if len(groups.labels) > 1:
         raise DataError(
-            f"{must} in trajectory {groups.labels[groups.codes[row]]!r}; sort the rows and drop repeated times, "
+            f"{must} in trajectory {groups.labels[groups.codes[row]]!r}; {mend}, "
             "or name the column of trajectory labels with --trajectory NAME"
         )
     able = separators(table, name, [name])
     hint = f" (candidates: {listed(able, 5)})" if able else ""
     raise DataError(
         f"{must}; if there are several trajectories, name the column of their labels with --trajectory "
-        f"NAME{hint}, else sort the rows and drop repeated times"
+        f"NAME{hint}, else {mend}"
     )
 
 

@@ -9,8 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode.data.checks import DataError
+from langenode.data.doubts import Doubt
 
-_MISSING = frozenset(("", ".", "na", "n/a", "#n/a", "nan", "<na>", "null", "none"))
+_MISSING = frozenset(
+    (
+        *("", ".", "-", "--", "---", "\u2013", "\u2014"),
+        *("na", "n/a", "n.a.", "nan", "<na>", "null", "none", "nd", "n.d.", "missing"),
+    )
+)
+# What spreadsheets write where a formula fails, also in German.
+_FAILED = frozenset(
+    (
+        *("#n/a", "#na", "#nv", "#div/0!", "#name?", "#null!"),
+        *("#value!", "#wert!", "#ref!", "#bezug!", "#num!", "#zahl!"),
+    )
+)
 
 
 class Groups(NamedTuple):
@@ -57,7 +70,8 @@ class Table:
     """Columns by name in file order: a sequence of text, or an array of numbers or time stamps.
 
     `file_of_row` is the index into `files` of the file that a row came from, for a folder of files. `notes` records
-    choices made while reading the file; `unread` says why a column of the file is not in the table.
+    choices made while reading the file, `doubts` what may have been meant otherwise; `unread` says why a column of the
+    file is not in the table; `units` are those that do not stand in names.
     """
 
     cells: Mapping[str, Any]
@@ -66,8 +80,11 @@ class Table:
     file_of_row: np.ndarray | None = None
     notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # Caches, filled by `_numbers_and_faults` and `groups` only: every column is parsed and grouped by at most once.
+    units: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    doubts: tuple[Doubt, ...] = ()
+    # Caches, filled by `_numbers_and_faults`, `stamps` and `groups` only: every column is parsed and grouped by once.
     _parsed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    _stamped: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     _groups: dict[str | None, Groups] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -92,8 +109,9 @@ class Table:
 
     def with_column(self, name: str, labels: Sequence[str] | np.ndarray) -> "Table":
         """Return the table with one more column, or another in the place of one."""
-        parsed = {known: values for known, values in self._parsed.items() if known != name}
-        return dataclasses.replace(self, cells={**self.cells, name: labels}, _parsed=parsed, _groups={})
+        parsed, stamped = ({n: of for n, of in known.items() if n != name} for known in (self._parsed, self._stamped))
+        cells = {**self.cells, name: labels}
+        return dataclasses.replace(self, cells=cells, _parsed=parsed, _stamped=stamped, _groups={})
 
     def take(self, rows: np.ndarray) -> "Table":
         """Return the table of some rows, in the order given; a row may be taken more than once."""
@@ -103,7 +121,8 @@ class Table:
         }
         origin = None if self.file_of_row is None else self.file_of_row[rows]
         numbers = self.row_numbers[rows]
-        return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, _parsed={}, _groups={})
+        caches: dict[str, Any] = {"_parsed": {}, "_stamped": {}, "_groups": {}}
+        return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, **caches)
 
     def kind(self, name: str) -> str:
         """Return what a column holds: "numbers", "stamps", "text", or "nothing" if all its cells are empty.
@@ -152,22 +171,23 @@ class Table:
         """Whether a column can serve as labels: text, or whole numbers without empty cells."""
         return self.kind(name) == "text" or self.is_faulty(name) or self.whole_numbers(name) is not None
 
-    def stamps(self, name: str) -> np.ndarray | None:
-        """Return the ISO-8601 time stamps of a column as datetime64 in UTC; None if it holds none."""
+    def stamps(self, name: str, *, is_strict: bool = True) -> np.ndarray | None:
+        """Return the ISO-8601 time stamps of a column as datetime64 in UTC; None if it holds none.
+
+        Where only some cells are none, raise if `is_strict`, else return None.
+        """
         cells = self.cells[name]
         if isinstance(cells, np.ndarray):
             return cells if cells.dtype.kind == "M" else None
-        filled = next((cell for cell in cells if not _is_missing(cell)), "")
-        if _number(filled) is not None or _stamp(filled) is None:
-            return None
-        stamps = [np.datetime64("NaT") if _is_missing(cell) else _stamp(cell) for cell in cells]
-        wrong = next((row for row, stamp in enumerate(stamps) if stamp is None), None)
-        if wrong is not None:
+        if name not in self._stamped:
+            self._stamped[name] = _stamps(cells)
+        stamps, wrong = self._stamped[name]
+        if wrong is not None and is_strict:
             raise DataError(
                 f"column {name!r} must hold ISO-8601 time stamps like 2024-05-01T12:00:00 throughout; "
                 f"{self.place(wrong)} has {_shown(cells[wrong])}; correct it"
             )
-        return np.array(stamps, dtype="datetime64[us]")
+        return stamps
 
     def groups(self, trajectory: str | None) -> Groups:
         """Group the rows by trajectory label: its column, its file, or both; without either all rows are one.
@@ -205,6 +225,13 @@ class Table:
 def elapsed_times(table: Table, name: str, groups: Groups) -> tuple[np.ndarray, bool]:
     """Return the times, and whether they come from time stamps (then in seconds since the trajectory's first row)."""
     stamps = table.stamps(name)
+    if stamps is None and table.kind(name) == "text":
+        row = next(row for row, cell in enumerate(table.cells[name]) if not is_missing(cell) and _number(cell) is None)
+        raise DataError(
+            f"times must be numbers, dates or time stamps, written alike in all rows; {table.place(row)} of column "
+            f"{name!r} has {_shown(table.cells[name][row])}; write it like 2024-05-31T12:00:00, or name another column "
+            "with --time NAME"
+        )
     if stamps is None:
         return table.numbers(name), False
     return (stamps - stamps[groups.first_rows()]) / np.timedelta64(1, "s"), True
@@ -230,14 +257,25 @@ def _parse(cells: Sequence[str]) -> tuple[np.ndarray, list[int]]:
 def _number(cell: str) -> float | None:
     """Return a cell's number, exact to the last bit (pandas' fast parser is not), NaN if empty, None if text."""
     try:
-        # Python would also read 1_000, which no other program does.
-        return float(cell.replace("_", "?"))
+        # Python would also read 1_000, which no other program does. Typesetters' minus signs come from documents.
+        return float(cell.replace("_", "?").replace("\u2212", "-"))
     except ValueError:
-        return math.nan if _is_missing(cell) else None
+        return math.nan if is_missing(cell) else None
 
 
-def _is_missing(cell: str) -> bool:
-    return cell.strip().lower() in _MISSING
+def _stamps(cells: Sequence[str]) -> tuple[np.ndarray | None, int | None]:
+    """Return time stamps, None where the first filled cell is none, and the first row in which a cell is no stamp."""
+    filled = next((cell for cell in cells if not is_missing(cell)), "")
+    if _number(filled) is not None or _stamp(filled) is None:
+        return None, None
+    stamps = [np.datetime64("NaT") if is_missing(cell) else _stamp(cell) for cell in cells]
+    wrong = next((row for row, stamp in enumerate(stamps) if stamp is None), None)
+    return (np.array(stamps, dtype="datetime64[us]") if wrong is None else None), wrong
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell says that there is no reading."""
+    return cell.strip().lower() in _MISSING or cell.strip().lower() in _FAILED
 
 
 def _stamp(cell: str) -> datetime.datetime | None:

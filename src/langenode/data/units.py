@@ -26,6 +26,9 @@ def split_unit(name: str) -> tuple[str, str | None]:
         inside = next(group for group in found.groups() if group is not None).strip()
         if is_unit(inside):
             return (name[: found.start()] + name[found.end() :]).strip(" _"), inside
+    stem, mark, last = name.partition(" / ")
+    if mark and is_unit(last.strip()):  # c / mol/L
+        return stem.strip(" _"), last.strip()
     for mark in ("/", " in ", "_", " "):
         stem, _, last = name.rpartition(mark)
         if not stem.strip(" _") or not is_unit(last):

@@ -2,6 +2,17 @@
 
 from langenode.data.columns.guessing import guess_columns
 from langenode.data.columns.labels import can_be_made, own_labels, separators
-from langenode.data.columns.record import Columns, Doubt, Guess
+from langenode.data.columns.melted import without_quantities
+from langenode.data.columns.record import Columns, Guess
+from langenode.data.doubts import Doubt
 
-__all__ = ["Columns", "Doubt", "Guess", "can_be_made", "guess_columns", "own_labels", "separators"]
+__all__ = [
+    "Columns",
+    "Doubt",
+    "Guess",
+    "can_be_made",
+    "guess_columns",
+    "own_labels",
+    "separators",
+    "without_quantities",
+]

@@ -10,7 +10,7 @@ import numpy as np
 
 from langenode.data.checks import DataError, listed
 from langenode.data.columns.labels import is_constant_label
-from langenode.data.names import drive_rank, is_category_name, natural_key, time_rank
+from langenode.data.names import drive_rank, is_category_name, is_repeat_name, natural_key, time_rank
 from langenode.data.tables import Groups, Table
 from langenode.data.units import split_unit
 
@@ -37,6 +37,8 @@ def is_category(table: Table, groups: Groups, name: str) -> bool:
     (Two numbers are as good as a category.)
     """
     is_text = table.kind(name) == "text"
+    if is_repeat_name(name) and not is_category_name(name):
+        return False
     # Numbers are compared first, which is many times faster than their labels.
     if not is_text and (table.whole_numbers(name) is None or not groups.are_constant(table.numbers(name))):
         return False

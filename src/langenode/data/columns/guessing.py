@@ -1,13 +1,19 @@
 """The role of each column of a file: as given, else guessed from its numbers and from common names."""
 
+import numpy as np
+
 from langenode.data.checks import DataError, listed
 from langenode.data.columns import doses, labels, wide
 from langenode.data.columns.quantities import find_quantities
-from langenode.data.columns.record import Columns, Doubt, Guess
+from langenode.data.columns.record import Columns, Guess
 from langenode.data.columns.search import Search
+from langenode.data.dates import looks_like_time
+from langenode.data.doubts import Doubt
 from langenode.data.names import INITIAL_PREFIX, INPUT_PREFIXES, OUTPUT_PREFIX, unit_rank
 from langenode.data.tables import Groups, Table, elapsed_times
 
+# Rows are sorted where this part of the steps, of at least so many, goes back in time.
+_DISORDERED, _FEWEST_SORTED = 0.25, 10
 _OWN = (*INPUT_PREFIXES, OUTPUT_PREFIX, INITIAL_PREFIX)
 
 
@@ -26,12 +32,11 @@ def guess_columns(table: Table, given: Columns) -> Guess:
     search = Search(table, given)
     if long is not None:
         search.reasons["trajectory"], search.doubts = long.why, list(long.doubts)
-    time = given.time or search.take("time", labels.find_time(table, search.taken), "none")
-    if time is None:
-        raise DataError(
-            f"a table must have a time column; none of {listed(table.names)} looks like one; name it with --time NAME"
-        )
+    time = given.time or search.take("time", labels.find_time(table, search.taken), "none") or _time_by_order(search)
     given = given._replace(time=time)
+    for part in labels.parts_of_time(table, time) if time in table.names else ():
+        search.left_out[part] = f"part of the time, {time!r}"
+        search.taken.add(part)
     if time not in table.names:
         given.check_present(table.names)
     trajectory = _find_trajectories(search, time)
@@ -39,6 +44,7 @@ def guess_columns(table: Table, given: Columns) -> Guess:
     trajectory = _take_doses(search, time, trajectory)
     search.name_levels()
     search.given._replace(time=time, trajectory=trajectory).check_present(search.table.names)
+    _sort(search, time, trajectory)
     groups = search.table.groups(trajectory)
     if elapsed_times(search.table, time, groups)[1]:
         search.reasons["time"] += "; time stamps, converted to seconds since each trajectory's first row"
@@ -46,7 +52,29 @@ def guess_columns(table: Table, given: Columns) -> Guess:
     initial, inputs, outputs = find_quantities(search, groups, time)
     columns = search.given._replace(trajectory=trajectory, time=time, inputs=inputs, outputs=outputs, initial=initial)
     reasons = {part: search.reasons[part] for part in Columns._fields}
-    return Guess(columns, reasons, search.left_out, search.table, tuple(search.doubts), search.is_reading)
+    doubts = [doubt for doubt in table.doubts if doubt.about not in search.left_out]
+    if trajectory is not None:  # then dates are no trajectories
+        doubts = [doubt for doubt in doubts if not labels.parts_of_time(table, doubt.about)]
+    return Guess(columns, reasons, search.left_out, search.table, (*doubts, *search.doubts), search.is_reading)
+
+
+def _time_by_order(search: Search) -> str:
+    """Return the only column that increases along every trajectory; raise where there is none, or are several."""
+    table = search.table
+    able = labels.increasing(table, search.taken)
+    if len(able) != 1:
+        looks = [name for name in table.names if looks_like_time(name)]
+        hint = "; the header holds times: transpose the table, so that each row has one" if len(looks) > 3 else ""
+        found = f", though {listed(able)} increase along trajectories" if able else ""
+        raise DataError(
+            f"a table must have a time column; none of {listed(table.names)} looks like one{found}; "
+            f"name it with --time NAME{hint}"
+        )
+    search.taken.add(able[0])
+    search.reasons["time"] = f"column {able[0]!r}, the only one that increases along every trajectory"
+    doubt = Doubt(able[0], "read as the time, since it alone increases throughout", "another is", "--time NAME")
+    search.doubts.append(doubt)
+    return able[0]
 
 
 def _find_trajectories(search: Search, time: str) -> str | None:
@@ -84,6 +112,25 @@ def _leave_out_row_numbers(search: Search, trajectory: str | None) -> None:
     found = [name for name in found if labels.is_row_number(table, groups, name)]
     search.left_out |= dict.fromkeys(found, "row numbers")
     search.taken.update(found)
+
+
+def _sort(search: Search, time: str, trajectory: str | None) -> None:
+    """Sort rows that are in no order of time; where few are out of order these are faults, to be reported."""
+    table = search.table
+    groups = table.groups(trajectory)
+    times = elapsed_times(table, time, groups)[0]
+    num_wrong, num_steps = groups.not_increasing(times).size, len(times) - len(groups.labels)
+    order = np.lexsort((times, groups.codes))
+    is_repeated = (np.diff(times[order]) == 0) & (np.diff(groups.codes[order]) == 0)
+    if search.is_reading is not None or num_steps < _FEWEST_SORTED or is_repeated.any() or np.isnan(times).any():
+        return
+    if num_wrong < _DISORDERED * num_steps:
+        return
+    search.table = table.take(order)
+    search.reasons["time"] += "; the rows were in no order of time and are sorted"
+    if trajectory is None and not table.files:
+        taken = "the rows are in no order of time and are read as one trajectory, sorted"
+        search.doubts.append(Doubt(time, taken, "they are of several", "--trajectory with their label"))
 
 
 def _take_doses(search: Search, time: str, trajectory: str | None) -> str | None:

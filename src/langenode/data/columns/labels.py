@@ -2,18 +2,21 @@
 
 import fnmatch
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from langenode.data.checks import DataError
-from langenode.data.columns.record import Columns, Doubt
+from langenode.data.columns.record import Columns
+from langenode.data.doubts import Doubt
 from langenode.data.names import (
     OWN_LABELS,
     condition_rank,
     is_counter_name,
     is_row_number_name,
+    is_visit_name,
     time_rank,
     trajectory_rank,
     unit_rank,
@@ -25,6 +28,9 @@ _FEWEST_COUNTED = 10
 # Of the trajectories of a column named like their label so many must have disordered times for another to be tried;
 # fewer are faults of the table.
 _DISORDERED = 0.5
+_HAS_DIGIT = re.compile(r"\d").search
+# A column is the time by its order alone where trajectories have at least so many rows on average.
+_FEWEST_ROWS = 3
 # Columns beyond these are not tried as labels.
 _MOST_TRIED, _MOST_PAIRED = 200, 12
 
@@ -40,10 +46,41 @@ class Trajectories(NamedTuple):
 
 def find_time(table: Table, taken: set[str]) -> str | None:
     """Return the column whose name looks most like the time."""
+    joint = next((name for name in table.names if _is_joint_time(table, name)), None)
+    if joint is not None and joint not in taken:
+        return joint
     named = ranked(table, taken, time_rank)
     readable = [name for name in named if table.kind(name) == "numbers" or table.stamps(name) is not None]
-    # The name is enough: a faulty cell is then reported with its row.
-    return next(iter(readable or named), None)
+    # The name is enough: a faulty cell is then reported with its row. Words alone (morning, evening) are no times.
+    known = [name for name in named if name in readable or any(map(_HAS_DIGIT, table.cells[name]))]
+    return next(iter(known or named), None)
+
+
+def increasing(table: Table, taken: set[str]) -> list[str]:
+    """Return the columns that may be the time by their order alone: they increase along every trajectory.
+
+    Time stamps come before numbers. Trajectories are those of the first column named like their label; the whole table
+    where there is none.
+    """
+    label = next(iter(_named_labels(table, taken)), None)
+    groups = table.groups(label)
+    if len(groups.labels) * _FEWEST_ROWS > table.num_rows:
+        return []
+    names = [name for name in table.names[:_MOST_TRIED] if name not in taken and name != label]
+    stamps = {name: table.stamps(name, is_strict=False) for name in names}
+    able = [n for n in names if stamps[n] is not None or (table.kind(n) == "numbers" and not table.is_faulty(n))]
+    able = [name for name in able if not is_row_number(table, groups, name)]
+    found = [name for name in able if groups.increase(elapsed_times(table, name, groups)[0])]
+    return [name for name in found if stamps[name] is not None] or found
+
+
+def parts_of_time(table: Table, time: str) -> tuple[str, ...]:
+    """Return the columns of dates and of times of the day that a time was joined from; none for others."""
+    return _parts(table, time) if _is_joint_time(table, time) else ()
+
+
+def _is_joint_time(table: Table, name: str) -> bool:
+    return table.kind(name) == "stamps" and _parts(table, name) != ("", "")
 
 
 def find_trajectories(table: Table, time: str, taken: set[str], *, may_repeat: bool = False) -> Trajectories:
@@ -207,6 +244,8 @@ def is_row_number(table: Table, groups: Groups, name: str) -> bool:
         return True
     if is_counter_name(name) and counts_rows(table, groups, name):
         return True
+    if is_visit_name(name) and len(groups.labels) < len(values) and groups.increase(values):
+        return True
     num = len(values)
     if num < _FEWEST_COUNTED or len(groups.labels) < 2:
         return False
@@ -236,13 +275,14 @@ def _by_order(table: Table, able: Sequence[str]) -> Trajectories:
     why = f"column {name!r}, since the time increases within each of its {len(groups.labels)} values and not beyond"
     others = [other for other in able[1:] if not is_same_partition(table, groups, other)]
     doubts = [
-        Doubt(name, "read as the label of trajectories", f"{other!r} is the label", f"--trajectory {_quoted(other)}")
+        Doubt(name, "read as the label of trajectories", f"{other!r} is the label", f"--trajectory {quoted(other)}")
         for other in others[:1]
     ]
     return Trajectories(table, name, why, tuple(doubts))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as a command line needs it."""
     return name if name.isidentifier() else f"'{name}'"
 
 

@@ -5,22 +5,28 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from langenode.data.checks import DataError, is_constant, listed
-from langenode.data.columns import categories, labels
+from langenode.data.columns import categories, labels, wide
 from langenode.data.columns.evidence import Paths
-from langenode.data.columns.record import Doubt
 from langenode.data.columns.roles import Role, find_roles
 from langenode.data.columns.search import Search
+from langenode.data.doubts import Doubt
 from langenode.data.names import (
     INITIAL_PREFIX,
     INPUT_PREFIXES,
     OUTPUT_PREFIX,
     OWN_LABELS,
+    is_category_name,
+    is_flag_name,
     is_initial_name,
     is_label_name,
+    is_part_name,
+    is_repeat_name,
     is_second_time_name,
 )
 from langenode.data.tables import Groups, Table, elapsed_times
 
+# A column that is 1 where another is empty describes it if there are so many such rows.
+_FEWEST_FLAGGED = 3
 _OWN = (*INPUT_PREFIXES, OUTPUT_PREFIX, INITIAL_PREFIX)
 
 
@@ -38,11 +44,15 @@ def _candidates(search: Search, groups: Groups, time: str) -> dict[str, np.ndarr
         elif kind == "nothing":
             search.left_out[name] = "empty"
         elif kind != "numbers":
-            search.left_out[name] = "time stamps" if kind == "stamps" else "text"
+            search.left_out[name] = "text" if table.stamps(name, is_strict=False) is None else "time stamps"
         elif has_own_names:
             search.left_out[name] = "without the prefix x: or y:"
         elif table.is_faulty(name) and not search.is_needed(name):
             search.left_out[name] = "text in some cells"
+        elif is_repeat_name(name) and not is_category_name(name) and labels.is_constant_label(table, groups, name):
+            search.left_out[name] = "numbers repetitions"
+        elif is_part_name(name) and table.whole_numbers(name) is not None:
+            _leave_out_part(search, name)
         elif is_label_name(name) and table.is_label(name) and labels.is_same_partition(table, groups, name):
             search.left_out[name] = "labels the trajectories once more"
         elif is_second_time_name(name) and not table.is_faulty(name) and _is_time(table, groups, name, times):
@@ -50,6 +60,42 @@ def _candidates(search: Search, groups: Groups, time: str) -> dict[str, np.ndarr
         else:
             numbers[name] = table.numbers(name)
     return numbers
+
+
+def _leave_out_part(search: Search, name: str) -> None:
+    """Leave out what numbers the parts of a record; parts that follow each other may be trajectories."""
+    search.left_out[name] = "numbers the parts of a record"
+    values = search.table.numbers(name)
+    if search.given.trajectory is None and np.all(np.diff(values) >= 0) and len(np.unique(values)) > 1:
+        option = f"--trajectory {labels.quoted(name)}"
+        search.doubts.append(Doubt(name, "numbers the parts of one record", "each part is a trajectory", option))
+
+
+def _leave_out_flags(search: Search, numbers: dict[str, np.ndarray]) -> None:
+    """Leave out columns of 0 and 1 that tell whether another is empty, or are named so: they describe its readings."""
+    is_reading = search.is_reading if search.is_reading is not None else np.ones(search.table.num_rows, dtype=bool)
+    gaps = {name: np.isnan(values) for name, values in numbers.items()}
+    empty = {name: found[is_reading] for name, found in gaps.items() if found.sum() >= _FEWEST_FLAGGED}
+    for name, values in list(numbers.items()):
+        if name in search.dose_inputs or not np.all(np.isin(values, (0.0, 1.0))) or is_constant(values):
+            continue
+        flags = values[is_reading] == 1
+        of = [other for other, found in empty.items() if np.array_equal(found, flags) or np.array_equal(found, ~flags)]
+        if of or is_flag_name(name):
+            search.left_out[name] = f"tells where {of[0]} is empty" if of else "a flag of readings, by its name"
+            del numbers[name]
+
+
+def _doubt_text(search: Search, groups: Groups, inputs: Sequence[str]) -> None:
+    """Doubt that text of few levels that changes in time is of no use."""
+    for name, why in search.left_out.items():
+        cells = search.table.cells.get(name)
+        if why != "text" or cells is None or "" in cells or isinstance(cells, np.ndarray):
+            continue
+        if 2 <= len(set(cells)) <= 12 and not labels.is_constant_label(search.table, groups, name):
+            option = f"--inputs '{','.join([*inputs, name])}'"
+            taken = f"text of {len(set(cells))} levels that changes in time, left out"
+            search.doubts.append(Doubt(name, taken, "it drives the process", option))
 
 
 def _is_time(table: Table, groups: Groups, name: str, times: np.ndarray) -> bool:
@@ -81,6 +127,8 @@ def find_quantities(
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Return the start, the inputs and the outputs; those not given are chosen among the numeric columns."""
     given, numbers = search.given, _candidates(search, groups, time)
+    if not any(name.startswith(_OWN) for name in search.table.names):
+        _leave_out_flags(search, numbers)
     initial = given.initial
     if initial is None:
         found = [name for name in numbers if is_initial_name(name)]
@@ -105,6 +153,10 @@ def find_quantities(
     _check_outputs(outputs, search.table.names, search.left_out)
     if given.inputs is None and given.outputs is None:
         _say_doubts(search, roles, inputs, outputs)
+        _doubt_text(search, groups, inputs)
+        if search.given.trajectory is None and not inputs and wide.may_be_wide(search.table, outputs):
+            taken = f"read as outputs of one trajectory, with {', '.join(outputs[1:])}"
+            search.doubts.append(Doubt(outputs[0], taken, "each column is a trajectory", "--trajectory '*'"))
     return initial, inputs, outputs
 
 

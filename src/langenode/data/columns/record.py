@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from langenode.data.checks import DataError, listed
+from langenode.data.doubts import Doubt
 from langenode.data.tables import Table
 
 
@@ -40,19 +41,6 @@ class Columns(NamedTuple):
                     f"column {name!r} must be in the file (--{part}); found {listed(available)}; "
                     f"did you mean {near[0] if near else ''!r}?"
                 )
-
-
-class Doubt(NamedTuple):
-    """A guess that could well be wrong: how a column was read, how else it could be, and the option that settles it."""
-
-    about: str
-    taken: str
-    other: str
-    option: str
-
-    def line(self) -> str:
-        """Return the doubt in one line."""
-        return f"{self.about}: {self.taken}; if {self.other}, use {self.option}"
 
 
 class Guess(NamedTuple):

@@ -3,7 +3,8 @@
 import numpy as np
 
 from langenode.data.columns import categories
-from langenode.data.columns.record import Columns, Doubt
+from langenode.data.columns.record import Columns
+from langenode.data.doubts import Doubt
 from langenode.data.names import is_input_name
 from langenode.data.tables import Table
 

@@ -1,14 +1,24 @@
 """Tables with one column per trajectory: `time, subject1, subject2, ...`, made into one row per reading."""
 
+import dataclasses
 import fnmatch
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from langenode.data.columns.labels import find_time, ranked
-from langenode.data.columns.record import Columns, Doubt
-from langenode.data.names import drive_rank, is_label_name, trajectory_rank, unit_rank
+from langenode.data.columns.record import Columns
+from langenode.data.doubts import Doubt
+from langenode.data.names import (
+    drive_rank,
+    is_label_name,
+    is_positive_name,
+    is_signed_name,
+    trajectory_rank,
+    unit_rank,
+)
 from langenode.data.tables import Table, elapsed_times
 from langenode.data.units import split_unit
 
@@ -16,7 +26,9 @@ _FEWEST = 3
 # Columns whose common name says nothing of a specimen must be this many, and alike, to be trajectories.
 _FEWEST_UNNAMED = 5
 _ALIKE = 5.0
-_NUMBERED = re.compile(r"(.*?)[\s_.#-]*(\d+|[A-H]\d{1,2})")
+# A number and perhaps a letter (tree 12B), or the place on a plate (C11).
+_NUMBERED = re.compile(r"(.*?)[\s_.#-]*(\d+[A-Za-z]?|[A-H]\d{1,2})")
+_MARKS = " _.#-"
 # Abbreviations of specimens, by which columns are often numbered.
 _SHORT = frozenset(("s", "p", "id", "subj", "sub", "pat", "ind", "spec", "m", "r", "no", "nr", "n", "rep", "run"))
 
@@ -62,12 +74,26 @@ def make_long(table: Table, given: Columns) -> Wide | None:
     return _melted(table, given, pattern, why)._replace(doubts=(doubt,))
 
 
+def may_be_wide(table: Table, names: Sequence[str]) -> bool:
+    """Whether the outputs of one record could be one quantity of many specimens.
+
+    They are several, of one unit, and either alike or without a name of a quantity.
+    """
+    units = {split_unit(name)[1] for name in names}
+    if table.files or len(names) < _FEWEST_UNNAMED or len(units) > 1:
+        return False
+    is_known = any(is_positive_name(name) or is_signed_name(name) or drive_rank(name) is not None for name in names)
+    return _are_alike(table, list(names)) or (not is_known and units == {None})
+
+
 def matching(table: Table, pattern: str, taken: set[str]) -> list[str]:
     """Return the numeric columns that a pattern names."""
     numeric = [n for n in table.names if n not in taken and table.kind(n) == "numbers"]
     found = [name for name in numeric if fnmatch.fnmatchcase(name, pattern)]
     # In mouse* the star stands for a number, if there are any: mouse_weight is another quantity.
-    numbered = [name for name in found if _NUMBERED.fullmatch(split_unit(name)[0])]
+    stem = pattern.partition("*")[0].rstrip(_MARKS)
+    numbers = {name: _NUMBERED.fullmatch(split_unit(name)[0]) for name in found}
+    numbered = [name for name, number in numbers.items() if number is not None and number[1].rstrip(_MARKS) == stem]
     return numbered if len(numbered) >= 2 else found
 
 
@@ -111,7 +137,9 @@ def _melted(table: Table, given: Columns, pattern: str, why: str) -> Wide:
     if names == [pattern]:
         return Wide(table, given, why)
     value = given.outputs[0] if given.outputs else next(n for n in ("value", "reading") if n not in table.names)
-    rest = Table({n: c for n, c in table.cells.items() if n not in names}, table.row_numbers, notes=table.notes)
+    rest = dataclasses.replace(
+        table, cells={n: c for n, c in table.cells.items() if n not in names}, _parsed={}, _stamped={}, _groups={}
+    )
     rows = np.tile(np.arange(table.num_rows), len(names))
     long = rest.take(rows).with_column(pattern, [name for name in names for _ in range(table.num_rows)])
     long = long.with_column(value, np.concatenate([table.numbers(name) for name in names]))
