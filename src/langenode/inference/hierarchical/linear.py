@@ -71,8 +71,8 @@ def fit_smooth(family: Family, units: Units, *, seed: int) -> SmoothFit:
     return SmoothFit(_with(family, np.array([one.mode for one in found]), jnp.stack(means)), found)
 
 
-def most_probable(model: SmoothCurve, units: Units, output: int, *, seed: int) -> Probable:
-    """Find the most probable sizes and noise of one output."""
+def most_probable(model: SmoothCurve, units: Units, output: int, *, seed: int, num_starts: int = 3) -> Probable:
+    """Find the most probable sizes and noise of one output, by searches from up to three starts."""
     from scipy.optimize import minimize
     from threadpoolctl import threadpool_limits
 
@@ -86,7 +86,10 @@ def most_probable(model: SmoothCurve, units: Units, output: int, *, seed: int) -
     growing[Sizes._fields.index("own_growth")] = START_GROWTH
     starts = [centre, growing, centre + START_SPREAD * spread * rng.standard_normal(len(centre))]
     with threadpool_limits(1, user_api="blas"):
-        tried = [minimize(loss, at, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS}) for at in starts]
+        tried = [
+            minimize(loss, at, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
+            for at in starts[:num_starts]
+        ]
     best = min(tried, key=lambda one: one.fun)
     return Probable(best.x, _covariance(loss, best.x), -float(best.fun), bool(best.nit < MOST_STEPS))
 
