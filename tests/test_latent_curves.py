@@ -129,7 +129,12 @@ def test_other_data_are_fitted_by_one_model_for_all(data, why):
 
 def test_inputs_that_vary_in_time_need_rates():
     planned = own.plan(units(inputs=driven), {"target": "hierarchical"})
-    assert planned.layer["model"]["units"] == "rates"
+    assert planned.layer["model"]["units"] == "rates" and planned.layer["noise"] == {"in_start": False}
+    assert any("rates of units are followed from it" in choice.why for choice in planned.choices)
+    curves = own.plan(units(), {})
+    assert curves.layer["noise"] == {"in_start": True}
+    asked = own.plan(units(), {"target": "hierarchical", "model": {"units": "rates"}})
+    assert asked.layer["noise"] == {"in_start": False}
 
 
 def test_covariates_that_are_constant_do_not():

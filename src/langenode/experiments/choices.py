@@ -74,13 +74,20 @@ def scales(data: Dataset, asked: Mapping[str, Any]) -> tuple[dict[str, Any], lis
     return {"output_scale": tuple(level.kind for level in levels)}, made
 
 
-def start(data: Dataset) -> tuple[bool, Choice]:
-    """Return whether the start of a trajectory has the noise of a reading, and the choice."""
+def start(data: Dataset, *, is_followed: bool) -> tuple[bool, Choice]:
+    """Return whether the start of a trajectory has the noise of a reading, and the choice.
+
+    `is_followed`: rates of units that differ are followed from the reading itself. As one of a unit's latent inputs the
+    start would have to be learned from few units, although its noise is small beside how widely starts differ.
+    """
     if data.initial is not None:
         return False, Choice("start of a trajectory", "the given columns", "the data contain them")
     if starts_are_exact(data):
         same = "most trajectories begin with the same reading, which noise would not repeat: it is known exactly"
         return False, Choice("start of a trajectory", "its first reading, without noise", same)
+    if is_followed:
+        why = "rates of units are followed from it, and its noise is left to the other errors"
+        return False, Choice("start of a trajectory", "its first reading, as it is", why)
     why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
     return True, Choice("start of a trajectory", "its first reading", why)
 

@@ -41,8 +41,8 @@ NAME = "own"
 LARGEST_STEP = 0.02  # of the longest duration
 # The fewest conditions of which some can be held out.
 FEWEST_CONDITIONS = 5
-# The same, and the widths of networks, where units differ: their data are few.
-UNITS_STEP, UNITS_LAYERS = 0.05, (8,)
+# Widths of networks where units differ: their data are few.
+UNITS_LAYERS = (8,)
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -159,7 +159,9 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
             {**scale_layer, **by_evidence},
             [choice for choice in scale_choices if choice.what not in settled] + replaced,
         )
-    noisy_start, start_choice = choices.start(data)
+    kinds = {layer["model"].get("units"), choices.asked_section(asked, "model").get("units")}
+    is_followed = target == "hierarchical" and "rates" in kinds
+    noisy_start, start_choice = choices.start(data, is_followed=is_followed)
     loss_layer, loss_choice = choices.population_loss(data, asked, target)
     layer |= {"noise": {"in_start": noisy_start}, **scale_layer, **loss_layer}
     made = [
@@ -228,7 +230,7 @@ def defaults(method: str, target: str, asked: Mapping[str, Any]) -> dict[str, An
         layers |= {"stochastic": "unit", "noise": {"kind": "inferred", "proportional": True, "calibrate": True}}
         layers["mle"] = {"num_adam": 500, "num_lbfgs": 100, "penalty": 1e-3}
         layers["hierarchical"] = {"num_importance": 0, "num_laplace": 300}
-        layers["model"] = {"layers": UNITS_LAYERS, "largest_step": UNITS_STEP, "num_hidden": 1}
+        layers["model"] = {"layers": UNITS_LAYERS, "num_hidden": 1}
     elif target == "population":
         layers["training"] = {"num_updates": 1000, "num_samples": 128}
         layers["population"] = _population_defaults(asked)
