@@ -15,6 +15,7 @@ import pytest
 from commands import done, langenode
 from langenode import plots
 from langenode.config import to_toml
+from langenode.experiments import deformed
 from langenode.experiments.paper_results import FACTS, FIGURES, Record
 from langenode.experiments.paper_results.readers import drift_size, find, network_size
 from langenode.runs import grid, reproduction_plan
@@ -140,6 +141,11 @@ def test_the_schematic_can_be_drawn():
     assert len(figure.axes) == 3 and all(axis.texts for axis in figure.axes)
 
 
+def test_cubes_can_be_drawn_with_their_stress():
+    figure = deformed.deformed_cubes(resolution=4)
+    assert len(figure.axes) == deformed.NUM_CUBES + 1 and figure.axes[-1].get_ylabel() == "von Mises stress [MPa]"
+
+
 # --- readers
 
 
@@ -166,6 +172,7 @@ MADE_UP = {
     "variants": {"refit": {"w1_over_full": 0.9, "std_ratio": 1.0}, "fixed": {"w1_over_full": 1.0, "std_ratio": 0.9}},
     "std_ratio": 1.0,
     "mle": {"rmse_over_replica_std": 0.2},
+    "point_fit": {"sigma_mle_over_data": 0.1},
 }
 DRAWN = {name: (330, 150) for figure in FIGURES for name in figure.names}
 
@@ -199,7 +206,8 @@ def made_up(monkeypatch):
 
     monkeypatch.setattr(grid, "command", command)
     monkeypatch.setattr(grid, "run_commands", run_commands)
-    monkeypatch.setattr(plots, "framework", lambda: plots.new_figure(1, 1)[0])  # the drawing takes a second
+    for module, name in ((plots, "framework"), (deformed, "deformed_cubes")):  # the drawings take seconds
+        monkeypatch.setattr(module, name, lambda: plots.new_figure(1, 1)[0])
     return begun
 
 

@@ -124,6 +124,7 @@ def metrics(results: Results) -> dict[str, Any]:
     found: dict[str, Any] = {
         "data_weights": metrics_of.weight_moments(drawn) | {"comparable": is_two_weight_law(results.config)},
         "exact_weights": {"mean": exact.mean, "std": exact.std, "corr": exact.corr},
+        "point_fit": shared.point_fit_noise(results),
     }
     if "bbvi" in results.companions:
         found["bbvi_weights"] = metrics_of.weight_moments(results.companions["bbvi"].weights)

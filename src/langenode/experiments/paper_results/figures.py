@@ -5,7 +5,7 @@ from langenode.experiments.paper_results.materials import DATA, HYPER, VISCO
 from langenode.experiments.paper_results.readers import METHOD, PaperFigure
 
 # Figures that are made of several runs, or of none.
-FRAMEWORK, CONVERGENCE = "framework", "convergence"
+FRAMEWORK, CONVERGENCE, CUBES = "framework", "convergence", "deformed-cubes"
 
 FIGURES: tuple[PaperFigure, ...] = (
     PaperFigure(
@@ -89,8 +89,9 @@ FIGURES: tuple[PaperFigure, ...] = (
         "viscoelastic_inclusion_realizations",
         "Microstructures",
         "Three cubes with spherical inclusions in biaxial stretch, deformed, with the stress in colour.",
-        ("microstructures",),
-        "Ours are undeformed and without stress: the effective stiffness of a cube is kept, not its fields.",
+        (CUBES, "microstructures"),
+        "First three cubes in equibiaxial stretch by finite-strain elements, logarithmic strain 5 %, displacements three "
+        "times as large. Then cubes of the runs, whose data need only their effective stiffness, undeformed.",
     ),
     PaperFigure(
         "hyperelastic",
