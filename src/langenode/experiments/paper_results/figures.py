@@ -90,8 +90,8 @@ FIGURES: tuple[PaperFigure, ...] = (
         "Microstructures",
         "Three cubes with spherical inclusions in biaxial stretch, deformed, with the stress in colour.",
         (CUBES, "microstructures"),
-        "First three cubes in equibiaxial stretch by finite-strain elements, logarithmic strain 5 %, displacements three "
-        "times as large. Then cubes of the runs, whose data need only their effective stiffness, undeformed.",
+        "First three cubes in equibiaxial stretch by finite-strain elements: logarithmic strain 5 %, displacements "
+        "three times as large. Then cubes of the runs, undeformed, since their data need the effective stiffness only.",
     ),
     PaperFigure(
         "hyperelastic",
