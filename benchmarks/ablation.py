@@ -79,11 +79,14 @@ def numbers(experiment: str, found: dict[str, Any]) -> dict[str, Any]:
     posterior = found.get("posterior", {})
     common = {"log_evidence": posterior.get("log_evidence"), "has_moved": motion.get("has_moved")}
     if experiment == "ou":
-        weights = found["weights"]
-        std = {"std_W": weights["std"][0], "std_b": weights["std"][1], "corr": weights["corr"]}
-        return {**std, "w1": found["w1"]["ratio"], **common}
+        weights, drawn = (_moments(found[name]) for name in ("weights", "data_weights"))
+        return {**weights, "w1": found["w1"]["ratio"], "drawn": drawn, **common}
     spread = {"std": motion.get("std_after"), "corr": motion.get("correlation_after")}
     return {**spread, "p_low": found["modes"]["p_low"], "w1": found["w1_exact"]["relative"], **common}
+
+
+def _moments(weights: dict[str, Any]) -> dict[str, float]:
+    return {"std_W": weights["std"][0], "std_b": weights["std"][1], "corr": weights["corr"]}
 
 
 # Columns of the tables: key, heading, and what it should be.
@@ -108,13 +111,16 @@ COLUMNS = {
 
 
 def table(experiment: str, lines: list[dict[str, Any]]) -> str:
-    """Markdown: one row per switch, the exact values first."""
+    """Markdown: one row per switch; first the exact values, and those of the weights behind the data."""
     columns = COLUMNS[experiment]
     text = [
         f"| {experiment} | {' | '.join(heading for _, heading, _ in columns)} |",
         "|---" * (1 + len(columns)) + "|",
         f"| exact | {' | '.join(exact for _, _, exact in columns)} |",
     ]
+    if drawn := list({line["seed"]: line["drawn"] for line in lines if "drawn" in line}.values()):
+        cells = [_cell([values[key] for values in drawn if key in values]) for key, _, _ in columns]
+        text.append(f"| weights that the generator drew | {' | '.join(cells)} |")
     for name in rows(experiment):
         runs = [line for line in lines if line["row"] == name]
         cells = [_cell([run[key] for run in runs if run.get(key) is not None]) for key, _, _ in columns]
