@@ -223,8 +223,9 @@ def _weight_densities(results: Results) -> Drawing:
     if np.isfinite(theirs["corr"]):
         numbers.append(("correlation", f"{ours['corr']:.4f} (drawn: {theirs['corr']:.4f})"))
     caption = (
-        "Distribution of the two weights: densities on the diagonal; below it the samples, above it those of the "
-        "baseline or of the generator. Dashed: first principal vectors. Contours: the generator's exact law, if any."
+        "Distribution of the two weights: densities on the diagonal; below it the samples with contours of their "
+        "kernel estimate, above it those of the baseline or of the generator. Dashed: first principal vectors. Black: "
+        "the generator's exact law, if any."
     )
     alt = "Marginal and joint densities of the weights W and b."
     return Drawing(figure, "The weights", caption, alt, numbers)

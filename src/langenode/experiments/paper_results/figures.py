@@ -35,7 +35,7 @@ FIGURES: tuple[PaperFigure, ...] = (
         "Marginal and joint densities of W and b: Langevin sampling near the analytic distribution, BBVI wider and "
         "more correlated, with the first principal vectors.",
         ("weights",),
-        "Joint densities are shown as samples over the exact contours.",
+        "Joint densities are contours of kernel estimates over the samples, with the exact ones in black.",
     ),
     PaperFigure(
         "ou",
