@@ -101,6 +101,26 @@ def test_parity_has_every_realisation_and_few_ticks():
         assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
 
 
+def test_panels_that_share_axes_show_the_spreads_of_all():
+    rng = np.random.default_rng(0)
+    mean = rng.normal(size=50)
+    panels = {
+        name: plots.SpreadPanel(mean, np.full(50, spread), mean, np.full(50, 1.2 * spread))
+        for name, spread in (("narrow", 0.1), ("wide", 0.15))
+    }
+    figure = plots.spread_parity(panels, label="stress", inset=False)
+    for axis in figure.axes[2:]:
+        assert axis.get_xlim()[1] > 0.15 and axis.get_ylim()[1] > 0.18
+
+
+def test_few_updates_have_labels_of_their_own():
+    updates = np.array([5, 10, 15, 20, 30, 45, 60])
+    figure = plots.w1_convergence(np.linspace(0.0, 1.0, 4), {"update": updates, "w1": np.ones((7, 4))}, floor=0.1)
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[1].get_xticklabels(which="both")]
+    assert labels == ["5", "15", "20", "30", "60"]
+
+
 # --- modes and dependence
 
 

@@ -154,6 +154,8 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
         for axis, panel in zip(axes[1], panels.values(), strict=True):
             _spreads(axis, panel, most)
             axis.set_xlabel(f"std of the data, {label}")
+        for axis in axes[1]:  # once all are drawn: a limit that is set leaves out what a panel beside it adds
+            axis.set(xlim=(0, axis.get_xlim()[1]), ylim=(0, axis.get_ylim()[1]))
         axes[1, 0].set_ylabel(f"std of the prediction, {label}")
     for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
         _parity(axis, panel, most)
@@ -215,7 +217,6 @@ def _spreads(axis: Any, panel: SpreadPanel, most: int) -> None:
     panel = panel.thin(slice(None, None, max(1, len(panel.mean) // most)))
     axis.plot(panel.std, panel.predicted_std, ".", color=OURS, ms=2, alpha=0.6)
     axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
-    axis.set(xlim=(0, None), ylim=(0, None))
 
 
 def _near_zero(axis: Any, panel: SpreadPanel, most: int) -> None:
