@@ -86,7 +86,7 @@ def _differences(fact: Fact, literal: Any, default: Any) -> list[str]:
     words = {name: text for name, text in words.items() if text}
     if len(words) == 2 and len(set(words.values())) == 1:
         return [f"Both {words['by default']}."]
-    text = "; ".join(f"{name} {said}" for name, said in words.items())
+    text = "; ".join(f"{name}: {said}" for name, said in words.items())
     return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 

@@ -222,6 +222,7 @@ SCHLOGL_FACTS = (
         "W1 of BBVI to the exact law, over the rms std",
         "figure only",
         *both(at("bbvi.w1_exact")),
+        "Beside it the next row: neither mode is where the samples are.",
     ),
     Fact(
         "schlogl",
@@ -237,7 +238,7 @@ SCHLOGL_FACTS = (
         "W1 with the fewest replicas over that with the most, longest chain",
         "converges fast, insensitive",
         *both(at("convergence.by_replicas")),
-        "Replicas are the samples of an update; see the figure of convergence.",
+        "Replicas are the samples of an update. 1 is no difference.",
     ),
     Fact(
         "schlogl",
@@ -245,7 +246,8 @@ SCHLOGL_FACTS = (
         "W1 with the shortest chain over that with the longest, most replicas",
         "converges fast, insensitive",
         *both(at("convergence.by_steps")),
-        "See the figure of convergence.",
+        "As printed the pseudo-time of a step is given, so that in fewer steps weights without a pull spread less; by "
+        "default that of the whole chain is.",
     ),
     Fact(
         "schlogl",
@@ -262,5 +264,6 @@ SCHLOGL_FACTS = (
         "the same of independent weights",
         "not given",
         *both(at("distance_correlation.independence")),
+        "From the same samples, each weight permuted.",
     ),
 )

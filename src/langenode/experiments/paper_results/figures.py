@@ -72,7 +72,8 @@ FIGURES: tuple[PaperFigure, ...] = (
         "W1 against the number of replicas, one line per number of pseudo-time steps: falling fast, with little "
         "difference between the lines.",
         (CONVERGENCE,),
-        "Replicas are the samples of an update. One seed.",
+        "Replicas are the samples of an update. One seed. As printed the pseudo-time of a step is given, by default "
+        "that of the whole chain.",
     ),
     PaperFigure(
         "schlogl",
