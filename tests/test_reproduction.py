@@ -246,6 +246,16 @@ def test_results_of_all_have_every_fact_and_figure(made_up, tmp_path):
         assert row["note"] or (row["literal"] is not None and row["default"] is not None) or row["paper"] == "not given"
 
 
+def test_a_picture_that_both_methods_share_is_shown_once(made_up, tmp_path):
+    done("reproduce", "hyperelastic", "--quick", "--out", tmp_path / "r")
+    text = (tmp_path / "r" / "reproduction.html").read_text()
+    drawn = [figure for figure in FIGURES if figure.demonstration == "hyperelastic"]
+    assert text.count(">Both methods<") == sum(
+        name in DRAWN and name != "deformed-cubes" for f in drawn for name in f.names
+    )
+    assert text.count(">Drawn by Langenode<") == 2  # the framework and the cubes
+
+
 def test_finished_runs_are_kept_and_more_seeds_join(made_up, tmp_path):
     words = ("reproduce", "ou", "--quick", "--out", tmp_path / "r")
     done(*words, "--seeds", "1")

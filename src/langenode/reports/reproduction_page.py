@@ -80,14 +80,15 @@ def _text(value: Any) -> str | None:
 
 def _tiles(figure: Any, found: Found, root: Path, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:
     """The images of both methods; one that they share, as a picture of the same data, is shown once."""
-    shown: dict[bytes, tuple[str, list[str]]] = {}
+    shown: dict[tuple[str, bytes], tuple[str, list[str]]] = {}
     for role, words in WORDS.items():
         for path in figure_paths(figure, role, found):
-            content = pictures.get(Path(path).stem) or (root / path).read_bytes()
-            shown.setdefault(content, (path, []))[1].append(words)
+            name = Path(path).stem
+            content = pictures.get(name) or (root / path).read_bytes()
+            shown.setdefault((name, content), (path, []))[1].append(words)
     tiles = []
-    for content, (path, words) in shown.items():
-        label = words[0] if len(words) == 1 else "Drawn by Langenode" if Path(path).stem in pictures else "Both"
+    for (name, content), (path, words) in shown.items():
+        label = words[0] if len(words) == 1 else "Drawn by Langenode" if name in pictures else "Both methods"
         alt = f"{label}: {figure.title}."
         tiles.append({"run": label, "label": alt, "alt": alt, "file": path} | shown_image(content) | {"wide": True})
     return tiles
