@@ -160,6 +160,8 @@ def test_readers_find_what_there_is():
 
 # --- made-up runs
 
+MOTION = {"std_before": 3.0, "std_after": 0.9, "correlation_before": 0.1, "correlation_after": 0.5}
+MOTION |= {"shift": 1.0, "has_moved": True, "begins_at": "prior"}
 MADE_UP = {
     "weights": {"std": [0.9, 1.2], "corr": -0.5},
     "exact_weights": {"mean": [-8.0, 8.0], "std": [0.8, 1.134], "corr": -0.705},
@@ -173,6 +175,7 @@ MADE_UP = {
     "std_ratio": 1.0,
     "mle": {"rmse_over_replica_std": 0.2},
     "point_fit": {"sigma_mle_over_data": 0.1},
+    "training": {"motion": MOTION},
 }
 DRAWN = {name: (330, 150) for figure in FIGURES for name in figure.names}
 

@@ -11,6 +11,7 @@ from langenode.experiments.paper_results.readers import (
     both,
     drift_size,
     find,
+    motion_facts,
     option,
 )
 
@@ -151,6 +152,7 @@ OU_FACTS = (
         "The floor is the W1 of two samples of this size; about 1 cannot be seen in a figure.",
         bounds=(0.0, 2.0),
     ),
+    *motion_facts("ou", OU),
     Fact(
         "ou",
         "C Score of the demonstration",
@@ -266,4 +268,5 @@ SCHLOGL_FACTS = (
         *both(at("distance_correlation.independence")),
         "From the same samples, each weight permuted.",
     ),
+    *motion_facts("schlogl", SCHLOGL),
 )

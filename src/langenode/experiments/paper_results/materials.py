@@ -11,6 +11,7 @@ from langenode.experiments.paper_results.readers import (
     drift_size,
     find,
     median_std,
+    motion_facts,
     network_size,
     option,
 )
@@ -183,6 +184,7 @@ HYPERELASTIC_FACTS = (
         *both(at("distance_correlation.independence")),
         "Over up to 512 samples.",
     ),
+    *motion_facts("hyperelastic", HYPER),
 )
 VISCOELASTIC_FACTS = (
     *composite_facts("viscoelastic"),
@@ -286,4 +288,5 @@ VISCOELASTIC_FACTS = (
         "Our law has one group of weights.",
         law=at("distance_correlation.independence"),
     ),
+    *motion_facts("viscoelastic", VISCO),
 )
