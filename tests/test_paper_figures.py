@@ -156,6 +156,17 @@ def test_the_switches_add_up_from_the_printed_method_to_ours(experiment):
     assert all(a != b for a, b in itertools.pairwise(configs))
 
 
+def test_fewer_steps_of_the_ablation_keep_the_pseudo_time():
+    rows = ablation.rows("ou", 1000)
+    first, eight = (
+        configure("ou", [parse_overrides(rows[name])]).options
+        for name in ("as printed", "+ 8 exact graded steps, learned noise")
+    )
+    assert first.num_steps == 1000 and first.num_steps * first.pseudo_time_step == pytest.approx(ablation.OU_HORIZON)
+    assert ablation.OU_HORIZON == pytest.approx(10_000 * 1e-3) and eight.num_steps == 8
+    assert ablation.rows("schlogl", 1000) == ablation.rows("schlogl")
+
+
 def test_the_ablation_resumes_and_prints_means(monkeypatch, tmp_path, capsys):
     measured = []
 
