@@ -6,6 +6,8 @@ The switches are cumulative: a row has its own and all above it. Every run is on
 ends; the same command runs what is missing, and then prints one Markdown table per demonstration, with means and
 standard deviations over seeds. Settings after `--` go to every run (for example `-- training.num_updates=5`). Processor
 seconds are those of the whole run, from data to report, in all its threads.
+
+`--ou-steps N` gives the rows with the printed chain of the OU demonstration N steps over the same pseudo-time.
 """
 
 import argparse
@@ -26,6 +28,8 @@ CHAINS = {
     "ou": [*SHORT_CHAIN, "paper.noise=full", "paper.pseudo_time_step=0.375"],
     "schlogl": [*SHORT_CHAIN, "paper.noise=diagonal", "paper.pseudo_time_step=0.25"],
 }
+# The pseudo-time of OU's printed chain: 10^4 steps of 1e-3.
+OU_HORIZON = 10.0
 DEFAULT = "the default (`langenode run`)"
 
 
@@ -43,9 +47,11 @@ def switches(experiment: str) -> dict[str, list[str]]:
     }
 
 
-def rows(experiment: str) -> dict[str, list[str]]:
+def rows(experiment: str, ou_steps: int | None = None) -> dict[str, list[str]]:
     """The settings of every row: the switches so far, and at last our default."""
     found, so_far = {}, ["method=paper"]
+    if ou_steps is not None and experiment == "ou":
+        so_far += [f"paper.num_steps={ou_steps}", f"paper.pseudo_time_step={OU_HORIZON / ou_steps:g}"]
     for name, settings in switches(experiment).items():
         so_far = [*so_far, *settings]
         found[name] = so_far
@@ -73,11 +79,14 @@ def numbers(experiment: str, found: dict[str, Any]) -> dict[str, Any]:
     posterior = found.get("posterior", {})
     common = {"log_evidence": posterior.get("log_evidence"), "has_moved": motion.get("has_moved")}
     if experiment == "ou":
-        weights = found["weights"]
-        std = {"std_W": weights["std"][0], "std_b": weights["std"][1], "corr": weights["corr"]}
-        return {**std, "w1": found["w1"]["ratio"], **common}
+        weights, drawn = (_moments(found[name]) for name in ("weights", "data_weights"))
+        return {**weights, "w1": found["w1"]["ratio"], "drawn": drawn, **common}
     spread = {"std": motion.get("std_after"), "corr": motion.get("correlation_after")}
     return {**spread, "p_low": found["modes"]["p_low"], "w1": found["w1_exact"]["relative"], **common}
+
+
+def _moments(weights: dict[str, Any]) -> dict[str, float]:
+    return {"std_W": weights["std"][0], "std_b": weights["std"][1], "corr": weights["corr"]}
 
 
 # Columns of the tables: key, heading, and what it should be.
@@ -102,13 +111,16 @@ COLUMNS = {
 
 
 def table(experiment: str, lines: list[dict[str, Any]]) -> str:
-    """Markdown: one row per switch, the exact values first."""
+    """Markdown: one row per switch; first the exact values, and those of the weights behind the data."""
     columns = COLUMNS[experiment]
     text = [
         f"| {experiment} | {' | '.join(heading for _, heading, _ in columns)} |",
         "|---" * (1 + len(columns)) + "|",
         f"| exact | {' | '.join(exact for _, _, exact in columns)} |",
     ]
+    if drawn := list({line["seed"]: line["drawn"] for line in lines if "drawn" in line}.values()):
+        cells = [_cell([values[key] for values in drawn if key in values]) for key, _, _ in columns]
+        text.append(f"| weights that the generator drew | {' | '.join(cells)} |")
     for name in rows(experiment):
         runs = [line for line in lines if line["row"] == name]
         cells = [_cell([run[key] for run in runs if run.get(key) is not None]) for key, _, _ in columns]
@@ -129,18 +141,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", nargs="+", choices=list(CHAINS), default=list(CHAINS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--ou-steps", type=int, help="steps of OU's printed chain; as printed 10000")
     parser.add_argument("--out", type=Path, default=Path("ablation.jsonl"))
     parser.add_argument("settings", nargs="*", help="further settings of every run, section.key=value")
     options = parser.parse_args()
     stored = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
-    lines = [line for line in stored if line["settings"] == options.settings and "error" not in line]
+    asked = {"settings": options.settings, "ou_steps": options.ou_steps}
+    lines = [line for line in stored if "error" not in line and asked.items() <= line.items()]
     done = {(line["experiment"], line["row"], line["seed"]) for line in lines}
     for seed in options.seeds:
         for experiment in options.experiments:
-            for name, settings in rows(experiment).items():
+            for name, settings in rows(experiment, options.ou_steps).items():
                 if (experiment, name, seed) in done:
                     continue
-                what = {"experiment": experiment, "row": name, "seed": seed, "settings": options.settings}
+                what = {"experiment": experiment, "row": name, "seed": seed, **asked}
                 line = what | measure(experiment, [*settings, *options.settings], seed)
                 lines.append(line)
                 with options.out.open("a") as file:

@@ -17,6 +17,7 @@ from langenode.inference.likelihood import (
     inferred_noise,
     mode_membership,
     noise_from_replicates,
+    point_fit_error,
 )
 
 norm_logpdf = scipy.stats.norm.logpdf
@@ -297,6 +298,26 @@ def test_noise_of_replicates_is_the_sum_of_their_spread_and_the_misfit():
             assert (traj, time, out) in {(2, 3, 1), (4, 3, 1), (6, 3, 1)}
             expected = pooled[out]
         np.testing.assert_allclose(sigma_of(noise)[0, traj, time, out], expected, rtol=1e-10)
+
+
+def test_the_error_of_a_point_fit_is_beside_the_spread_of_replicates():
+    data, fitted = replicate_data()
+    errors, spreads = [], []  # one for every reading that has replicates
+    for traj, time, out in np.ndindex(8, 4, 2):
+        rows = (data.condition == data.condition[traj]) & data.mask[:, time, out]
+        if rows[traj] and rows.sum() >= 2:
+            errors.append((data.outputs - fitted)[rows, time, out].mean() ** 2)
+            spreads.append(np.var((data.outputs - fitted)[rows, time, out], ddof=1))
+    expected = np.sqrt(np.sum(errors) / np.sum(spreads))
+    assert point_fit_error(data, fitted) == pytest.approx(expected, rel=1e-10)
+    alone = Dataset.from_arrays(np.arange(4.0), data.outputs, condition=np.arange(8))
+    assert point_fit_error(alone, fitted) is None
+    # About the mean of its own mode a fit has no error.
+    modes = np.array([0, 1, 0, 1, 0, 1, 0, 1])
+    outputs = np.where(modes == 0, 1.0, 9.0)[:, None, None] + np.array([-1.0, 1.0])[np.arange(8) // 2 % 2, None, None]
+    two = Dataset.from_arrays(np.arange(1.0), outputs)
+    centres = np.where(modes == 0, 1.0, 9.0)[:, None, None]
+    assert point_fit_error(two, centres, modes) == 0.0
 
 
 def test_noise_is_never_below_a_fraction_of_its_own_outputs_residuals():

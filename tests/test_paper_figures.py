@@ -101,6 +101,26 @@ def test_parity_has_every_realisation_and_few_ticks():
         assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
 
 
+def test_panels_that_share_axes_show_the_spreads_of_all():
+    rng = np.random.default_rng(0)
+    mean = rng.normal(size=50)
+    panels = {
+        name: plots.SpreadPanel(mean, np.full(50, spread), mean, np.full(50, 1.2 * spread))
+        for name, spread in (("narrow", 0.1), ("wide", 0.15))
+    }
+    figure = plots.spread_parity(panels, label="stress", inset=False)
+    for axis in figure.axes[2:]:
+        assert axis.get_xlim()[1] > 0.15 and axis.get_ylim()[1] > 0.18
+
+
+def test_few_updates_have_labels_of_their_own():
+    updates = np.array([5, 10, 15, 20, 30, 45, 60])
+    figure = plots.w1_convergence(np.linspace(0.0, 1.0, 4), {"update": updates, "w1": np.ones((7, 4))}, floor=0.1)
+    figure.canvas.draw()
+    labels = [label.get_text() for label in figure.axes[1].get_xticklabels(which="both")]
+    assert labels == ["5", "15", "20", "30", "60"]
+
+
 # --- modes and dependence
 
 
@@ -134,6 +154,17 @@ def test_the_switches_add_up_from_the_printed_method_to_ours(experiment):
     assert last.num_steps == ours.num_steps == 8 and configs[-2].target == configs[-1].target == "population"
     assert last.num_steps * last.pseudo_time_step == pytest.approx(ours.horizon)
     assert all(a != b for a, b in itertools.pairwise(configs))
+
+
+def test_fewer_steps_of_the_ablation_keep_the_pseudo_time():
+    rows = ablation.rows("ou", 1000)
+    first, eight = (
+        configure("ou", [parse_overrides(rows[name])]).options
+        for name in ("as printed", "+ 8 exact graded steps, learned noise")
+    )
+    assert first.num_steps == 1000 and first.num_steps * first.pseudo_time_step == pytest.approx(10.0)
+    assert eight.num_steps == 8
+    assert ablation.rows("schlogl", 1000) == ablation.rows("schlogl")
 
 
 def test_the_ablation_resumes_and_prints_means(monkeypatch, tmp_path, capsys):

@@ -15,6 +15,7 @@ import pytest
 from commands import done, langenode
 from langenode import plots
 from langenode.config import to_toml
+from langenode.experiments import deformed
 from langenode.experiments.paper_results import FACTS, FIGURES, Record
 from langenode.experiments.paper_results.readers import drift_size, find, network_size
 from langenode.runs import grid, reproduction_plan
@@ -140,6 +141,11 @@ def test_the_schematic_can_be_drawn():
     assert len(figure.axes) == 3 and all(axis.texts for axis in figure.axes)
 
 
+def test_cubes_can_be_drawn_with_their_stress():
+    figure = deformed.deformed_cubes(resolution=4)
+    assert len(figure.axes) == deformed.NUM_CUBES + 1 and figure.axes[-1].get_ylabel() == "von Mises stress [MPa]"
+
+
 # --- readers
 
 
@@ -154,6 +160,8 @@ def test_readers_find_what_there_is():
 
 # --- made-up runs
 
+MOTION = {"std_before": 3.0, "std_after": 0.9, "correlation_before": 0.1, "correlation_after": 0.5}
+MOTION |= {"shift": 1.0, "has_moved": True, "begins_at": "prior"}
 MADE_UP = {
     "weights": {"std": [0.9, 1.2], "corr": -0.5},
     "exact_weights": {"mean": [-8.0, 8.0], "std": [0.8, 1.134], "corr": -0.705},
@@ -166,6 +174,8 @@ MADE_UP = {
     "variants": {"refit": {"w1_over_full": 0.9, "std_ratio": 1.0}, "fixed": {"w1_over_full": 1.0, "std_ratio": 0.9}},
     "std_ratio": 1.0,
     "mle": {"rmse_over_replica_std": 0.2},
+    "point_fit": {"sigma_mle_over_data": 0.1},
+    "training": {"motion": MOTION},
 }
 DRAWN = {name: (330, 150) for figure in FIGURES for name in figure.names}
 
@@ -199,7 +209,8 @@ def made_up(monkeypatch):
 
     monkeypatch.setattr(grid, "command", command)
     monkeypatch.setattr(grid, "run_commands", run_commands)
-    monkeypatch.setattr(plots, "framework", lambda: plots.new_figure(1, 1)[0])  # the drawing takes a second
+    for module, name in ((plots, "framework"), (deformed, "deformed_cubes")):  # the drawings take seconds
+        monkeypatch.setattr(module, name, lambda: plots.new_figure(1, 1)[0])
     return begun
 
 
@@ -236,6 +247,16 @@ def test_results_of_all_have_every_fact_and_figure(made_up, tmp_path):
     assert row_of(rows, "W1 with the fewest replicas over that with the most, longest chain")["literal"]["mean"] == 1.0
     for row in rows:  # what is missing is explained
         assert row["note"] or (row["literal"] is not None and row["default"] is not None) or row["paper"] == "not given"
+
+
+def test_a_picture_that_both_methods_share_is_shown_once(made_up, tmp_path):
+    done("reproduce", "hyperelastic", "--quick", "--out", tmp_path / "r")
+    text = (tmp_path / "r" / "reproduction.html").read_text()
+    drawn = [figure for figure in FIGURES if figure.demonstration == "hyperelastic"]
+    assert text.count(">Both methods<") == sum(
+        name in DRAWN and name != "deformed-cubes" for f in drawn for name in f.names
+    )
+    assert text.count(">Drawn by Langenode<") == 2  # the framework and the cubes
 
 
 def test_finished_runs_are_kept_and_more_seeds_join(made_up, tmp_path):

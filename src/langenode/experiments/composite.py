@@ -166,7 +166,8 @@ def mle_response(results: Results, data: Dataset) -> np.ndarray:
 def metrics(results: Results) -> dict[str, Any]:
     """Return, on held-out loadings, the point fit's error against the mean over microstructures and the std ratio."""
     members, fitted = results.splits.test.replicates().outputs, mle_response(results, results.splits.test)
-    found = {"mle": point_errors(fitted, members), "std_ratio": std_ratio(results.observable, members)}
+    found: dict[str, Any] = {"mle": point_errors(fitted, members), "point_fit": shared.point_fit_noise(results)}
+    found["std_ratio"] = std_ratio(results.observable, members)
     parts = finite_strain.test_parts(results.splits)
     return found | {
         name: scores_of(fitted, results.observable, part.replicates().outputs) for name, part in parts.items()

@@ -10,6 +10,8 @@ import numpy as np
 from langenode.config import Config
 from langenode.data import refine
 from langenode.experiments.base import Drawing, Results
+from langenode.inference.likelihood import mode_membership, point_fit_error
+from langenode.inference.point_fit import fitted_outputs
 from langenode.inference.predictions import observable, predict
 from langenode.scores import metrics as metrics_of
 
@@ -179,6 +181,15 @@ def pair_dependence(weights: np.ndarray) -> tuple[metrics_of.DistanceCorrelation
         "num_samples": len(weights),
     }
     return found, medians
+
+
+def point_fit_noise(results: Results, num_modes: int = 1) -> dict[str, float | None]:
+    """Return sigma of the point fit over sigma of the training data, with several modes that of each trajectory's."""
+    scaling = results.rule.scaling
+    assert scaling is not None
+    train = results.splits.train.scaled(scaling)
+    modes = mode_membership(train, num_modes, seed=results.config.seed) if num_modes > 1 else None
+    return {"sigma_mle_over_data": point_fit_error(train, fitted_outputs(results.mle, train), modes)}
 
 
 def dependence(results: Results, num_samples: int) -> Drawing:

@@ -124,6 +124,7 @@ def metrics(results: Results) -> dict[str, Any]:
     found: dict[str, Any] = {
         "data_weights": metrics_of.weight_moments(drawn) | {"comparable": is_two_weight_law(results.config)},
         "exact_weights": {"mean": exact.mean, "std": exact.std, "corr": exact.corr},
+        "point_fit": shared.point_fit_noise(results),
     }
     if "bbvi" in results.companions:
         found["bbvi_weights"] = metrics_of.weight_moments(results.companions["bbvi"].weights)
@@ -222,8 +223,9 @@ def _weight_densities(results: Results) -> Drawing:
     if np.isfinite(theirs["corr"]):
         numbers.append(("correlation", f"{ours['corr']:.4f} (drawn: {theirs['corr']:.4f})"))
     caption = (
-        "Distribution of the two weights: densities on the diagonal; below it the samples, above it those of the "
-        "baseline or of the generator. Dashed: first principal vectors. Contours: the generator's exact law, if any."
+        "Distribution of the two weights: densities on the diagonal; below it the samples with contours of their "
+        "kernel estimate, above it those of the baseline or of the generator. Dashed: first principal vectors. Black: "
+        "the generator's exact law, if any."
     )
     alt = "Marginal and joint densities of the weights W and b."
     return Drawing(figure, "The weights", caption, alt, numbers)

@@ -177,7 +177,7 @@ def metrics(results: Results) -> dict[str, Any]:
     modes |= {f"{name}_data": value for name, value in data._asdict().items()}
     modes |= {f"{name}_exact": value for name, value in exact._asdict().items()}
     modes |= mode_shares(samples[:, -1], exact)
-    found: dict[str, Any] = {"w1_exact": distance, "modes": modes}
+    found: dict[str, Any] = {"w1_exact": distance, "modes": modes, "point_fit": shared.point_fit_noise(results, 2)}
     if "bbvi" in results.companions:
         found["bbvi"] = _companion_scores(results.companions["bbvi"], law, split, spread)
     if results.problem.partition.dim > 1:
@@ -209,7 +209,7 @@ def law_samples(results: Results) -> np.ndarray:
 
 
 def figures(results: Results) -> dict[str, Drawing]:
-    """Draw every figure of the paper's section, with the exact law, calibration and the training."""
+    """Draw the figures of the paper's section, but that of several runs (`reproduce`), with the exact law and more."""
     made = {
         "trajectories": _trajectories(results),
         "end": _end_density(results),

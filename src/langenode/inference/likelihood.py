@@ -219,6 +219,25 @@ def _replicate_sigma(residual: np.ndarray, mask: np.ndarray, pooled: np.ndarray)
     return np.where(count >= 2, np.sqrt(variance + mean**2), pooled)
 
 
+def point_fit_error(data: Dataset, fitted: np.ndarray, modes: Int[np.ndarray, " traj"] | None = None) -> float | None:
+    """Return sigma_MLE / sigma_data, each an rms over the readings that have replicates in their condition and mode.
+
+    None where there are no replicates, or none of them differ.
+    """
+    residual = np.where(data.mask, data.outputs - fitted, 0.0)
+    modes = np.zeros(data.num_trajectories, int) if modes is None else modes
+    error, spread = 0.0, 0.0
+    for group in np.unique(np.stack([data.condition, modes], axis=1), axis=0):
+        rows = (data.condition == group[0]) & (modes == group[1])
+        left, seen = residual[rows], data.mask[rows]
+        count = seen.sum(0)
+        mean = left.sum(0) / np.maximum(count, 1)
+        squares = np.where(seen, (left - mean) ** 2, 0.0).sum(0)
+        error += float((count * mean**2)[count > 1].sum())
+        spread += float((count * squares / np.maximum(count - 1, 1))[count > 1].sum())
+    return float(np.sqrt(error / spread)) if spread > 0.0 else None
+
+
 def replicate_spread(
     data: Dataset, modes: Int[np.ndarray, " traj"] | None = None
 ) -> Float[np.ndarray, "traj time out"]:

@@ -7,7 +7,6 @@ only.
 from langenode.plots.chains import bands_beyond, r_hat_over_time
 from langenode.plots.framework import framework
 from langenode.plots.general import (
-    AnalyticLaw,
     BandPanel,
     ParityPanel,
     calibration,
@@ -22,7 +21,6 @@ from langenode.plots.general import (
     sweep_lines,
     trajectory_panels,
     w1_convergence,
-    weight_densities,
     weight_paths,
 )
 from langenode.plots.material import (
@@ -48,6 +46,7 @@ from langenode.plots.units import (
     observed_predicted,
     predictive_check,
 )
+from langenode.plots.weights import AnalyticLaw, weight_densities
 
 __all__ = [
     "AnalyticLaw",

@@ -1,6 +1,6 @@
 """Figures shared by all demonstrations."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -8,15 +8,6 @@ import numpy as np
 
 # The colours of Okabe and Ito, safe for most colour blindness: data black, our method blue, the other vermilion.
 DATA, OURS, OTHER, EXTRA = "#000000", "#0072B2", "#D55E00", "#009E73"
-
-
-class AnalyticLaw(NamedTuple):
-    """The exact law of two weights: its moments and its density, a function of points (n, 2)."""
-
-    mean: np.ndarray
-    std: np.ndarray
-    corr: float
-    density: Callable[[np.ndarray], np.ndarray]
 
 
 def new_figure(columns: int, rows: int, *, width: float = 4.0, height: float = 3.2, **options: Any) -> Any:
@@ -29,7 +20,7 @@ def new_figure(columns: int, rows: int, *, width: float = 4.0, height: float = 3
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+def kernel_density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     """Return a Gaussian kernel estimate with Silverman's width: fast and good enough for display."""
     ordered, quarter = np.sort(values), max(1, len(values) // 4)
     # The shortest quarter of the data gives the width of the narrowest mode, which the overall spread would smear.
@@ -80,7 +71,7 @@ def trajectory_panels(times: np.ndarray, panels: Mapping[str, np.ndarray], *, xl
 
 
 def _density_over_time(axis: Any, times: np.ndarray, values: np.ndarray, grid: np.ndarray) -> Any:
-    density = np.stack([_density(values[:, k], grid) for k in range(len(times))], axis=1)
+    density = np.stack([kernel_density(values[:, k], grid) for k in range(len(times))], axis=1)
     density /= np.maximum(density.max(0), 1e-300)
     image = axis.pcolormesh(times, grid, density, cmap="Blues", vmin=0, vmax=1, shading="nearest", rasterized=True)
     axis.plot(times, values.mean(0), color=OTHER, lw=1.4, label="mean")
@@ -128,84 +119,6 @@ def dependence(matrix: np.ndarray, independence: float) -> Any:
     return figure
 
 
-def weight_densities(
-    ours: np.ndarray,
-    drawn: np.ndarray,
-    names: Sequence[str],
-    *,
-    label: str,
-    other: np.ndarray | None = None,
-    other_label: str = "",
-    law: AnalyticLaw | None = None,
-) -> Any:
-    """Plot 1-D densities on the diagonal, 2-D below (ours) and above (the other method), with principal vectors."""
-    figure, axes = new_figure(2, 2, width=3.8, height=3.4)
-    sets = [(ours, label, OURS)] + ([(other, other_label, OTHER)] if other is not None else [])
-    limits = _common_limits([points for points, _, _ in sets] + [drawn])
-    for i in range(2):
-        _marginal(axes[i, i], i, sets, drawn, names, limits, law)
-    _joint(axes[1, 0], ours, label, OURS, names, limits, law)
-    if other is not None:
-        # The upper panel has the axes of the lower one, so that the two clouds can be compared by eye.
-        _joint(axes[0, 1], other, other_label, OTHER, names, limits, law)
-    else:
-        _joint(axes[0, 1], drawn, "drawn by the generator", EXTRA, names, limits, law)
-    return figure
-
-
-def _common_limits(sets: Sequence[np.ndarray]) -> np.ndarray:
-    points = np.concatenate(sets)
-    low, high = np.quantile(points, 0.001, axis=0), np.quantile(points, 0.999, axis=0)
-    margin = 0.08 * (high - low) + 1e-9
-    return np.stack([low - margin, high + margin])
-
-
-def _marginal(axis: Any, i: int, sets: Any, drawn: np.ndarray, names: Any, limits: np.ndarray, law: Any) -> None:
-    grid = np.linspace(limits[0, i], limits[1, i], 300)
-    for points, name, colour in sets:
-        axis.plot(grid, _density(points[:, i], grid), color=colour, label=name)
-    if law is not None:
-        axis.plot(grid, _analytic_marginal(law, i, grid), color=DATA, ls="--", label="analytic")
-    elif np.ptp(drawn[:, i]) == 0:
-        axis.axvline(drawn[0, i], color=DATA, ls="--", label="truth")
-    axis.set(xlabel=names[i], ylabel="density", xlim=(grid[0], grid[-1]))
-    axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=8)
-
-
-def _analytic_marginal(law: AnalyticLaw, i: int, grid: np.ndarray) -> np.ndarray:
-    """Return the marginal, by summing the joint density over the other weight."""
-    other = 1 - i
-    across = np.linspace(law.mean[other] - 6 * law.std[other], law.mean[other] + 6 * law.std[other], 300)
-    points = np.empty((len(grid), len(across), 2))
-    points[..., i], points[..., other] = grid[:, None], across[None, :]
-    density = law.density(points.reshape(-1, 2)).reshape(len(grid), len(across))
-    return np.trapezoid(density, across, axis=1)
-
-
-def _joint(axis: Any, points: np.ndarray, name: str, colour: str, names: Any, limits: np.ndarray, law: Any) -> None:
-    axis.scatter(points[:2048, 0], points[:2048, 1], s=3, color=colour, alpha=0.25, lw=0, rasterized=True)
-    _principal_vector(axis, points.mean(0), np.cov(points.T), colour, name)
-    if law is not None:
-        x, y = (np.linspace(limits[0, i], limits[1, i], 160) for i in range(2))
-        mesh = np.stack(np.meshgrid(x, y), axis=-1)
-        density = law.density(mesh.reshape(-1, 2)).reshape(len(y), len(x))
-        axis.contour(x, y, density / density.max(), levels=[0.05, 0.3, 0.7], colors=DATA, linewidths=0.8)
-        cross = law.corr * law.std[0] * law.std[1]
-        covariance = np.array([[law.std[0] ** 2, cross], [cross, law.std[1] ** 2]])
-        _principal_vector(axis, law.mean, covariance, DATA, "analytic")
-    axis.set(xlabel=names[0], ylabel=names[1], xlim=limits[:, 0], ylim=limits[:, 1])
-    axis.legend(frameon=False, fontsize=8)
-
-
-def _principal_vector(axis: Any, mean: np.ndarray, covariance: np.ndarray, colour: str, name: str) -> None:
-    values, vectors = np.linalg.eigh(covariance)
-    reach = 2.5 * np.sqrt(max(values[-1], 0.0)) * vectors[:, -1]
-    ends = np.stack([mean - reach, mean + reach])
-    axis.plot(ends[:, 0], ends[:, 1], color=colour, ls="--", lw=1.4, label=name)
-    axis.plot(*mean, marker="o", ms=8, color=colour, mec="white")
-
-
 def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, floor: float) -> Any:
     """Plot W1 over time for a sequence of updates, and its mean against the update."""
     figure, axes = new_figure(2, 1)
@@ -221,6 +134,9 @@ def w1_convergence(times: np.ndarray, convergence: Mapping[str, np.ndarray], *, 
     for axis in axes[0]:
         axis.axhline(floor, color=DATA, ls=":", label="floor")
     axes[0, 1].set(xlabel="update", ylabel="mean W1")
+    chosen = updates[np.unique(np.linspace(0, len(updates) - 1, min(len(updates), 5)).round().astype(int))]
+    axes[0, 1].xaxis.minorticks_off()
+    axes[0, 1].set_xticks(chosen, [f"{int(update)}" for update in chosen])
     axes[0, 1].legend(frameon=False)
     return figure
 

@@ -154,6 +154,8 @@ def spread_parity(panels: Mapping[str, SpreadPanel], *, label: str, inset: bool,
         for axis, panel in zip(axes[1], panels.values(), strict=True):
             _spreads(axis, panel, most)
             axis.set_xlabel(f"std of the data, {label}")
+        for axis in axes[1]:  # once all are drawn: a limit that is set leaves out what a panel beside it adds
+            axis.set(xlim=(0, axis.get_xlim()[1]), ylim=(0, axis.get_ylim()[1]))
         axes[1, 0].set_ylabel(f"std of the prediction, {label}")
     for axis, (name, panel) in zip(axes[0], panels.items(), strict=True):
         _parity(axis, panel, most)
@@ -215,19 +217,21 @@ def _spreads(axis: Any, panel: SpreadPanel, most: int) -> None:
     panel = panel.thin(slice(None, None, max(1, len(panel.mean) // most)))
     axis.plot(panel.std, panel.predicted_std, ".", color=OURS, ms=2, alpha=0.6)
     axis.axline((0.0, 0.0), slope=1.0, color=DATA, lw=0.7, ls="--")
-    axis.set(xlim=(0, None), ylim=(0, None))
 
 
 def _near_zero(axis: Any, panel: SpreadPanel, most: int) -> None:
     reach = 0.12 * np.abs(panel.mean).max()
     if panel.predicted_std is not None and np.median(panel.predicted_std) > reach:
         return  # the bars would fill the whole of it
-    inner = axis.inset_axes((0.58, 0.06, 0.4, 0.4))
+    inner = axis.inset_axes((0.56, 0.08, 0.4, 0.4))
     _parity(inner, panel.thin(np.abs(panel.mean) < reach), most // 3)
     inner.set(xlim=(-reach, reach), ylim=(-reach, reach))
     inner.tick_params(labelsize=6)
     inner.locator_params(nbins=3)
     axis.indicate_inset_zoom(inner, edgecolor=DATA, lw=0.6)
+
+
+PREDICTION = "prediction"
 
 
 class SpreadPath(NamedTuple):
@@ -250,6 +254,7 @@ def spread_paths(panels: Sequence[SpreadPath], names: Sequence[str], *, time_lab
     figure, axes = new_figure(len(panels), 1 + has_spread, width=4.2, height=3.0 if has_spread else 3.6, sharex="col")
     if has_spread:
         _spreads_over_time(axes[1], panels, len(names))
+        axes[1, 0].set_ylabel(f"std of {output_label}")
     for axis in axes[-1]:
         axis.set_xlabel(time_label)
     for axis, panel in zip(axes[0], panels, strict=True):
@@ -259,13 +264,13 @@ def spread_paths(panels: Sequence[SpreadPath], names: Sequence[str], *, time_lab
                 _shade(axis, panel.times, panel.predicted[:, k], panel.predicted_std[:, k], grey)
             _shade(axis, panel.times, panel.mean[:, k], panel.std[:, k], {"color": colour, "alpha": 0.4, "lw": 0})
             axis.plot(panel.times, panel.mean[:, k], color=colour, lw=1.2, label=f"{name}, data")
-            axis.plot(
-                panel.times, panel.predicted[:, k], color=DATA, lw=1.0, ls="--", label=None if k else "prediction"
-            )
+            axis.plot(panel.times, panel.predicted[:, k], color=DATA, lw=1.0, ls="--", label=None if k else PREDICTION)
         axis.set_title(panel.title, fontsize=10)
     axes[0, 0].set_ylabel(output_label)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8, ncols=len(labels), loc="outside lower center")
+    entries = dict(zip(*reversed(axes[0, 0].get_legend_handles_labels()), strict=True))
+    entries[PREDICTION] = entries.pop(PREDICTION)  # after the components
+    options = {"frameon": False, "fontsize": 8, "ncols": len(entries), "loc": "outside lower center"}
+    figure.legend(list(entries.values()), list(entries), **options)
     return figure
 
 
@@ -276,7 +281,6 @@ def _spreads_over_time(axes: Any, panels: Sequence[SpreadPath], num: int) -> Non
             axis.plot(panel.times, panel.std[:, k], color=colour, lw=1.2)
             axis.plot(panel.times, panel.predicted_std[:, k], color=colour, lw=1.2, ls="--")
         axis.set_ylim(bottom=0)
-    axes[0].set_ylabel("standard deviation")
 
 
 def _shade(axis: Any, times: np.ndarray, mean: np.ndarray, std: np.ndarray, options: Mapping[str, Any]) -> None:

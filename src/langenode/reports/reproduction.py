@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langenode.experiments.paper_results import FACTS, FIGURES, METHOD, Fact, PaperFigure, Record
-from langenode.experiments.paper_results.figures import CONVERGENCE, FRAMEWORK
+from langenode.experiments.paper_results.figures import CONVERGENCE, CUBES, FRAMEWORK
 from langenode.experiments.paper_results.readers import Reader
 
 # Runs by the method as printed, by our default, and by our sampler with the paper's material law.
@@ -86,7 +86,7 @@ def _differences(fact: Fact, literal: Any, default: Any) -> list[str]:
     words = {name: text for name, text in words.items() if text}
     if len(words) == 2 and len(set(words.values())) == 1:
         return [f"Both {words['by default']}."]
-    text = "; ".join(f"{name} {said}" for name, said in words.items())
+    text = "; ".join(f"{name}: {said}" for name, said in words.items())
     return [f"{text[0].upper()}{text[1:]}."] if text else []
 
 
@@ -157,6 +157,7 @@ def figure_paths(figure: PaperFigure, role: str, found: Found) -> list[str]:
 
 __all__ = [
     "CONVERGENCE",
+    "CUBES",
     "DEFAULT",
     "FRAMEWORK",
     "LAW",

@@ -79,15 +79,16 @@ def _text(value: Any) -> str | None:
 
 
 def _tiles(figure: Any, found: Found, root: Path, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """The images of both methods; one that they share is shown once."""
-    by_path: dict[str, list[str]] = {}
+    """The images of both methods; one that they share, as a picture of the same data, is shown once."""
+    shown: dict[tuple[str, bytes], tuple[str, list[str]]] = {}
     for role, words in WORDS.items():
         for path in figure_paths(figure, role, found):
-            by_path.setdefault(path, []).append(words)
+            name = Path(path).stem
+            content = pictures.get(name) or (root / path).read_bytes()
+            shown.setdefault((name, content), (path, []))[1].append(words)
     tiles = []
-    for path, words in by_path.items():
-        label = "Drawn by Langenode" if len(words) > 1 else words[0]
-        content = pictures.get(Path(path).stem) or (root / path).read_bytes()
+    for (name, content), (path, words) in shown.items():
+        label = words[0] if len(words) == 1 else "Drawn by Langenode" if name in pictures else "Both methods"
         alt = f"{label}: {figure.title}."
         tiles.append({"run": label, "label": alt, "alt": alt, "file": path} | shown_image(content) | {"wide": True})
     return tiles

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from langenode import plots
+from langenode.experiments import deformed
 from langenode.experiments.paper_results import METHOD, Record
 from langenode.fitting.progress import Reporter
-from langenode.reports.reproduction import CONVERGENCE, DEFAULT, FRAMEWORK, LITERAL, Found, results_of
+from langenode.reports.reproduction import CONVERGENCE, CUBES, DEFAULT, FRAMEWORK, LITERAL, Found, results_of
 from langenode.reports.reproduction_page import render_reproduction
 from langenode.runs import grid
 from langenode.runs.grid import GridFolder
@@ -34,6 +35,8 @@ from langenode.storage.records import read_figures
 
 ROLES = (LITERAL, DEFAULT)
 METRIC = "w1_exact.relative"
+# The demonstration whose section shows the cubes.
+WITH_CUBES = "hyperelastic"
 
 
 class ReproductionFolder(GridFolder):
@@ -44,7 +47,9 @@ class ReproductionFolder(GridFolder):
     identity = ("quick",)
 
     def __init__(self, path: Path):
-        pictures = [f"{name}.png" for name in (FRAMEWORK, *(f"{CONVERGENCE}-{role}" for role in (LITERAL, DEFAULT)))]
+        pictures = [
+            f"{name}.png" for name in (FRAMEWORK, CUBES, *(f"{CONVERGENCE}-{role}" for role in (LITERAL, DEFAULT)))
+        ]
         super().__init__(path, "request.json", ("reproduction.html", "reproduction.json", *pictures))
         self.page, self.results = self.products[:2]
 
@@ -109,6 +114,8 @@ def _write(
     failed = dict(errors)
     records = _records(folder, plan, failed)
     pictures = {FRAMEWORK: _png(plots.framework())}
+    if WITH_CUBES in plan.demonstrations:
+        pictures[CUBES] = _png(deformed.deformed_cubes())
     for role in ROLES:
         if VARIED in plan.demonstrations:
             cells = _cells(folder, plan, role, failed)
@@ -161,6 +168,8 @@ def _figures(folder: ReproductionFolder, plan: Plan, pictures: Mapping[str, byte
     """The images of the first seed, and those that are made here, by demonstration, role and name."""
     found = {(METHOD, role, FRAMEWORK): f"{FRAMEWORK}.png" for role in ROLES}
     for role in ROLES:
+        if CUBES in pictures:
+            found[WITH_CUBES, role, CUBES] = f"{CUBES}.png"
         if f"{CONVERGENCE}-{role}" in pictures:
             found[VARIED, role, CONVERGENCE] = f"{CONVERGENCE}-{role}.png"
     for task in plan.tasks:

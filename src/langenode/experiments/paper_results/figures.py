@@ -5,7 +5,7 @@ from langenode.experiments.paper_results.materials import DATA, HYPER, VISCO
 from langenode.experiments.paper_results.readers import METHOD, PaperFigure
 
 # Figures that are made of several runs, or of none.
-FRAMEWORK, CONVERGENCE = "framework", "convergence"
+FRAMEWORK, CONVERGENCE, CUBES = "framework", "convergence", "deformed-cubes"
 
 FIGURES: tuple[PaperFigure, ...] = (
     PaperFigure(
@@ -35,7 +35,7 @@ FIGURES: tuple[PaperFigure, ...] = (
         "Marginal and joint densities of W and b: Langevin sampling near the analytic distribution, BBVI wider and "
         "more correlated, with the first principal vectors.",
         ("weights",),
-        "Joint densities are shown as samples over the exact contours.",
+        "Joint densities are contours of kernel estimates over the samples, with the exact ones in black.",
     ),
     PaperFigure(
         "ou",
@@ -72,7 +72,8 @@ FIGURES: tuple[PaperFigure, ...] = (
         "W1 against the number of replicas, one line per number of pseudo-time steps: falling fast, with little "
         "difference between the lines.",
         (CONVERGENCE,),
-        "Replicas are the samples of an update. One seed.",
+        "Replicas are the samples of an update. One seed. As printed the pseudo-time of a step is given, by default "
+        "that of the whole chain.",
     ),
     PaperFigure(
         "schlogl",
@@ -89,8 +90,9 @@ FIGURES: tuple[PaperFigure, ...] = (
         "viscoelastic_inclusion_realizations",
         "Microstructures",
         "Three cubes with spherical inclusions in biaxial stretch, deformed, with the stress in colour.",
-        ("microstructures",),
-        "Ours are undeformed and without stress: the effective stiffness of a cube is kept, not its fields.",
+        (CUBES, "microstructures"),
+        "First three cubes in equibiaxial stretch by finite-strain elements: logarithmic strain 5 %, displacements "
+        "three times as large. Then cubes of the runs, undeformed, since their data need the effective stiffness only.",
     ),
     PaperFigure(
         "hyperelastic",

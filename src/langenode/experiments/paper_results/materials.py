@@ -11,6 +11,7 @@ from langenode.experiments.paper_results.readers import (
     drift_size,
     find,
     median_std,
+    motion_facts,
     network_size,
     option,
 )
@@ -126,6 +127,7 @@ HYPERELASTIC_FACTS = (
         "error of the point fit over the spread between microstructures",
         "on par with the data's spread",
         *both(at("mle.rmse_over_replica_std")),
+        "As printed an error counts by the spread between microstructures at its stress, which is least near zero.",
         bounds=(0.0, 1.5),
     ),
     *(
@@ -145,6 +147,7 @@ HYPERELASTIC_FACTS = (
         "predicted over observed spread, all weights",
         "on par",
         *both(at("std_ratio")),
+        NO_PULL,
         bounds=(0.8, 1.25),
     ),
     Fact(
@@ -153,6 +156,7 @@ HYPERELASTIC_FACTS = (
         "the same, last layer with the rest fixed",
         "slightly too small",
         *both(at("variants.fixed.std_ratio")),
+        "See the row above.",
         bounds=(0.6, 1.0),
     ),
     Fact(
@@ -161,6 +165,7 @@ HYPERELASTIC_FACTS = (
         "the same, last layer with the rest refitted",
         "on par or slightly better",
         *both(at("variants.refit.std_ratio")),
+        "See the rows above.",
         bounds=(0.8, 1.25),
     ),
     Fact(
@@ -169,7 +174,17 @@ HYPERELASTIC_FACTS = (
         "median distance correlation of pairs of weights",
         "not given",
         *both(at("distance_correlation.median")),
+        "The next row has what independent weights reach with as many samples.",
     ),
+    Fact(
+        "hyperelastic",
+        HYPER,
+        "the same of independent weights",
+        "not given",
+        *both(at("distance_correlation.independence")),
+        "Over up to 512 samples.",
+    ),
+    *motion_facts("hyperelastic", HYPER),
 )
 VISCOELASTIC_FACTS = (
     *composite_facts("viscoelastic"),
@@ -191,7 +206,7 @@ VISCOELASTIC_FACTS = (
         561,
         _potential,
         None,
-        "The paper states 9 inputs and counts 16; `model.rate_potential=true` is the count.",
+        "The paper states 9 inputs and counts 16; model.rate_potential=true is the count.",
     ),
     Fact("viscoelastic", VISCO, "weights of the law", 1207, *both(at("problem.num_weights")), "Ours has 16."),
     Fact("viscoelastic", VISCO, "stochastic weights (102 and 17)", 119, *both(at("problem.num_stochastic"))),
@@ -273,4 +288,5 @@ VISCOELASTIC_FACTS = (
         "Our law has one group of weights.",
         law=at("distance_correlation.independence"),
     ),
+    *motion_facts("viscoelastic", VISCO),
 )

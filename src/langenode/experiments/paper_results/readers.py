@@ -112,3 +112,21 @@ NO_PULL = (
     "A drift network as printed has no pull of its own before training: the weights diffuse to about the square root "
     "of twice the pseudo-time, and training must bring them back."
 )
+
+
+def motion_facts(demonstration: str, section: str) -> tuple[Fact, ...]:
+    """Spread and dependence of the weights before and after training: whether it has moved the sampler."""
+    rows = (
+        ("median standard deviation of the weights before training", "std_before", ""),
+        (
+            "the same after training",
+            "std_after",
+            "Equal numbers would be those of a sampler that training has not moved.",
+        ),
+        ("rms correlation of the weights before training", "correlation_before", "Few draws have some by chance."),
+        ("the same after training, rms correlation", "correlation_after", ""),
+    )
+    return tuple(
+        Fact(demonstration, section, what, "not given", *both(at(f"training.motion.{key}")), note)
+        for what, key, note in rows
+    )
