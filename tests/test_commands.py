@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import xarray as xr
 
 from commands import OU, OWN, contents, done, frame, langenode, metrics_of, shared_programs
 from langenode.config import parse_overrides, read_toml
+from langenode.data import Columns
 from langenode.fitting.plan import plan_file
 from langenode.storage.folder import RunFolder
 
@@ -189,6 +191,12 @@ def test_check_says_what_it_understood_and_its_file_is_the_defaults(own):
     text = (folder / "config.toml").read_text()
     lines = [line for line in text.splitlines() if line and not line.startswith(("#", "["))]
     assert lines and all("  # " in line for line in lines), "a value without a comment"
+    # All but columns and the seed is left open: a value that is given is one that nothing else may be compared with.
+    settled = read_toml(folder / "config.toml")
+    assert set(settled.pop("data")) <= set(Columns._fields) and settled.pop("seed") == 0
+    assert not any(settled.values())
+    uncommented = text.replace("\n# ", "\n")
+    assert {"method", "target", "model"} <= set(tomllib.loads(uncommented[uncommented.index("\nmethod") :]))
     with contextlib.chdir(folder):
         path = Path("readings.csv")
         chosen, defaults = plan_file(path, [read_toml(Path("config.toml"))]), plan_file(path, [])

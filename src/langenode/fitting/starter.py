@@ -8,9 +8,12 @@ from langenode.experiments.own import Choice, OwnConfig
 from langenode.fitting import methods
 
 _HEAD = """\
-# A starting configuration for langenode fit. Change what you like; what is not here has its default.
+# A starting configuration for langenode fit. A line that begins with a # shows what is chosen from the data, or the
+# default: uncomment it to settle it, with this value or another.
 #   {command}
 """
+# What the file settles. All else is left open, so that the fit with the file is the fit without it.
+_SETTLED = {"trajectory", "time", "inputs", "outputs", "initial", "condition", "unit", "seed"}
 _TOP = ("method", "target", "stochastic", "rest", "seed", "scaling", "output_scale")
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "data": (
@@ -53,4 +56,5 @@ def _line(section: Any, key: str, comment: str) -> str:
         return f"# {key} =  # {comment}"
     # JSON's text, numbers, lists and truth values are TOML's, too.
     shown = list(value) if isinstance(value, tuple) else value
-    return f"{key} = {json.dumps(shown, ensure_ascii=False)}  # {comment}"
+    mark = "" if key in _SETTLED else "# "
+    return f"{mark}{key} = {json.dumps(shown, ensure_ascii=False)}  # {comment}"
