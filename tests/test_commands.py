@@ -195,8 +195,8 @@ def test_check_says_what_it_understood_and_its_file_is_the_defaults(own):
     settled = read_toml(folder / "config.toml")
     assert set(settled.pop("data")) <= set(Columns._fields) and settled.pop("seed") == 0
     assert not any(settled.values())
-    uncommented = text.replace("\n# ", "\n")
-    assert {"method", "target", "model"} <= set(tomllib.loads(uncommented[uncommented.index("\nmethod") :]))
+    shown = [tomllib.loads(line[2:]) for line in text.splitlines() if re.match(r"# \w+ = \S", line)]
+    assert {"method", "target", "kind", "num_updates"} <= set().union(*shown)
     with contextlib.chdir(folder):
         path = Path("readings.csv")
         chosen, defaults = plan_file(path, [read_toml(Path("config.toml"))]), plan_file(path, [])
