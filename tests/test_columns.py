@@ -3,11 +3,13 @@
 import dataclasses
 import itertools
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from datasets import assert_same, refused
+from langenode.config import read_toml
 from langenode.data import (
     Columns,
     DataError,
@@ -21,6 +23,8 @@ from langenode.data import (
 )
 from langenode.data.names import base_name, time_rank
 from langenode.data.units import is_unit, split_unit
+from langenode.fitting import choose, choose_target
+from langenode.fitting.plan import plan_file
 from test_badinput import command
 from test_owndata import write
 
@@ -939,6 +943,11 @@ def test_replicates_are_counted_as_the_fit_sees_them(tmp_path, monkeypatch, caps
     rows = [line for line in out.splitlines() if "replicates" in line]
     assert any("replicates per condition" in row and "│ 1 " in row for row in rows), rows
     assert "how units differ is learned" in " ".join(out.split()) and "too few replicates" not in out
+    plain, advised_one = (
+        plan_file(tmp_path / "table.csv", layers) for layers in ([], [read_toml(Path("config.toml"))])
+    )
+    assert plain.config == advised_one.config and plain.config.model.units == "auto"
+    assert choose_target.is_open(choose.asked_for([read_toml(Path("config.toml"))]), advised_one.config)
 
 
 def test_a_single_record_is_planned_in_windows(tmp_path, monkeypatch, capsys, started):
@@ -953,6 +962,4 @@ def test_a_single_record_is_planned_in_windows(tmp_path, monkeypatch, capsys, st
     assert run.config.data.windows == 6
     assert [part.num_trajectories for part in run._given] == [6, 0, 6]  # each window is held out once
     with pytest.raises(DataError, match="found one trajectory"):
-        from langenode.fitting.plan import plan_file
-
         plan_file(tmp_path / "table.csv", [{"data": {"windows": "none"}}])

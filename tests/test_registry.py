@@ -84,7 +84,7 @@ def test_a_method_in_ten_lines_is_found_everywhere(tmp_path):
     rows = [f"{i},{t},{(1 + i) * 0.5**t}" for i in range(6) for t in range(20)]
     (tmp_path / "table.csv").write_text("\n".join(["id,t,x", *rows]) + "\n")
     done("check", "table.csv", cwd=tmp_path)
-    line = next(line for line in (tmp_path / "config.toml").read_text().splitlines() if line.startswith("method"))
+    line = next(line for line in (tmp_path / "config.toml").read_text().splitlines() if line.startswith("# method = "))
     assert ", toy" in line
     # comparisons, and notes on options without effect
     plan = comparison.make_plan("ou", [{"target": "posterior"}], comparison.parse_methods("all"), None)

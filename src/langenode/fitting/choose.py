@@ -25,7 +25,10 @@ class Chosen(NamedTuple):
 
 
 def asked_for(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The user's layers in one, later ones winning; sections must be sections and words text, to be looked into."""
+    """The user's layers in one, later ones winning; sections must be sections and words text, to be looked into.
+
+    A section in which nothing is asked for, as in a file whose lines are commented out, is none.
+    """
     layers = list(layers)
     for key, value in (item for layer in layers for item in layer.items()):
         if key in (*SECTIONS, *methods.methods()) and not isinstance(value, Mapping):
@@ -34,7 +37,7 @@ def asked_for(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             )
         if key in WORDS and not isinstance(value, str):
             raise ConfigError(f"{key} must be a word; got {shortened(value)}; see docs/reference/configuration.md")
-    return merge_all(layers)
+    return {key: value for key, value in merge_all(layers).items() if value != {}}
 
 
 def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
