@@ -41,7 +41,7 @@ def biexponential(times, inputs, p):
 def logistic(times, inputs, p):
     """Growth to an asymptote, with a factor for every kind that is an input."""
     kinds = sum(inputs[:, k] * getattr(p, f"kind{k}") for k in range(inputs.shape[1]))
-    return (p.top * jnp.exp(kinds) / (1.0 + jnp.exp((p.middle - times) / p.scale)))[:, None]
+    return (p.top * jnp.exp(kinds) * jax.nn.sigmoid((times - p.middle) / p.scale))[:, None]
 
 
 def asymptotic(times, inputs, p):

@@ -12,9 +12,10 @@ from scipy.integrate import trapezoid
 
 import problems
 from langenode.data import Dataset
+from langenode.inference.errors import FitError
 from langenode.inference.hierarchical import marginal as marginals
 from langenode.inference.hierarchical.conditional import condition, stacked
-from langenode.inference.hierarchical.estimate import LogPrior, objective, start_modes, trained
+from langenode.inference.hierarchical.estimate import LogPrior, objective, search, start_modes, trained
 from langenode.inference.hierarchical.family import Family, expand
 from langenode.inference.hierarchical.marginal import compiled_marginal, make_points, marginal
 from langenode.inference.hierarchical.modes import best_mode, find_modes
@@ -297,6 +298,29 @@ def test_a_point_at_which_the_model_is_not_finite_leaves_gradients_finite():
     assert not np.all(np.isfinite(jax.vmap(lambda xi: family.log_likelihood(xi, one_of(units)))(white)[:8]))
     flat, evaluate = flat_objective(family, units, points, "importance")
     np.testing.assert_allclose(evaluate(flat)[1], differences(evaluate, flat), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_stable", [False, True])
+def test_equations_whose_derivative_overflows_are_told_from_those_that_have_no_likelihood(is_stable):
+    """At widths near zero exp overflows: its reciprocal is right, and the derivative of that is not a number."""
+
+    def curve(times, inputs, p):
+        place = (1.0 - times) / p.width
+        return (jax.nn.sigmoid(-place) if is_stable else 1.0 / (1.0 + jnp.exp(place)))[:, None]
+
+    model = UnitModel(Effects(width=LogNormal(1.0, 3.0)), curve, noise="additive")
+    model = eqx.tree_at(lambda m: m.log_noise, model, jnp.zeros(1))  # so wide that widths near zero have weight
+    effects = gaussian(Reference(jnp.zeros(1), jnp.full(1, 4.0)), "diagonal", key=KEY)
+    family = Family(effects, model, Partition.of(model, lambda m: m.effects.values), None)
+    readings = {"times": np.array([0.0, 0.5, 2.0]), "outputs": np.array([0.1, 0.4, 0.9])}
+    units = by_unit(Dataset.from_list([readings], output_names=["y"]))
+    points, modes = make_points(64, 1, 1, seed=0), start_modes(family, units)
+    arguments = (family, units, modes, points, LogPrior(), "importance")
+    if is_stable:
+        assert np.isfinite(search(*arguments, most=1).log_likelihood)
+        return
+    with pytest.raises(FitError, match="the derivative of the marginal likelihood must be finite"):
+        search(*arguments, most=1)
 
 
 # --- importance weights of sparse readings

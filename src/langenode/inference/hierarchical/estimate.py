@@ -103,6 +103,17 @@ def start_modes(family: Family, units: Units) -> Float[np.ndarray, "unit effect"
     return np.zeros((units.num, family.num_effects(units.num_trajectories)))
 
 
+_NO_VALUE = (
+    "the marginal likelihood must be finite where a fit starts; it is not; give other starting values, scale the data, "
+    "or add solver substeps"
+)
+_NO_DERIVATIVE = (
+    "the derivative of the marginal likelihood must be finite where a fit starts; it is not, though the likelihood is, "
+    "as where an exponential in the equations overflows; write them so that they do not, for example 1 / (1 + exp(x)) "
+    "as jax.nn.sigmoid(-x), or give other starting values"
+)
+
+
 class _Objective:
     """The objective of a flat vector for SciPy; modes are kept only of points that the search accepts."""
 
@@ -114,6 +125,7 @@ class _Objective:
         self.rule: Rule = rule
         self.modes, self.tried, self.count, self.num_accepted = modes, [], 0, 0
         self.log_likelihood = np.nan
+        self.has_value = True  # where only the derivative was not finite
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         is_fresh, modes = (
@@ -126,6 +138,7 @@ class _Objective:
         slope = _flat(gradient)
         self.count += 1
         if not (np.isfinite(float(value)) and np.all(np.isfinite(slope))):
+            self.has_value = bool(np.isfinite(float(value)))
             return 1e12, np.zeros_like(slope)
         self.tried = [*self.tried[-20:], (np.array(flat), np.asarray(modes), float(total))]
         return float(value), slope
@@ -187,10 +200,7 @@ def search(
     function = _Objective(family, units, modes, points, prior, rule)
     first, _ = function(function.start)
     if first >= 1e12:
-        raise FitError(
-            "the marginal likelihood must be finite where a fit starts; it is not; give other starting values, scale "
-            "the data, or add solver substeps"
-        )
+        raise FitError(_NO_DERIVATIVE if function.has_value else _NO_VALUE)
     function.accept(function.start)
     steps = iter(range(1, most + 1))
 
