@@ -29,15 +29,15 @@ def asked_for(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
     A section in which nothing is asked for, as in a file whose lines are commented out, is none.
     """
-    layers = list(layers)
+    layers, known = list(layers), (*SECTIONS, *methods.methods())
     for key, value in (item for layer in layers for item in layer.items()):
-        if key in (*SECTIONS, *methods.methods()) and not isinstance(value, Mapping):
+        if key in known and not isinstance(value, Mapping):
             raise ConfigError(
                 f"{key} must be a section of a configuration; got {key}={shortened(value)}; set {key}.KEY"
             )
         if key in WORDS and not isinstance(value, str):
             raise ConfigError(f"{key} must be a word; got {shortened(value)}; see docs/reference/configuration.md")
-    return {key: value for key, value in merge_all(layers).items() if value != {}}
+    return {key: value for key, value in merge_all(layers).items() if value != {} or key not in known}
 
 
 def configure(experiment: str, layers: Sequence[Mapping[str, Any]]) -> Any:
