@@ -84,7 +84,7 @@ def choose_method(
     if target == "population":
         return Chosen({"method": experiment.default_method}, "the learned Langevin sampler, with a short chain")
     if target == "hierarchical":
-        return Chosen({"method": "gaussian-diagonal"}, "latent inputs of units are normal, and a network shapes them")
+        return Chosen({"method": "gaussian-diagonal"}, "what is a unit's own is normal, and the model shapes it")
     if target == "tempered" or asked.get("rest") == "refit":
         return Chosen({"method": "langevin"}, "the learned Langevin sampler, with a short chain")
     return _for_posterior(experiment, asked, merge(layer or {}, asked), where)

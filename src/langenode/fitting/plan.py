@@ -106,7 +106,9 @@ def _own_config(layer: Mapping[str, Any], asked: Mapping[str, Any]) -> tuple[own
     below = own.defaults(chosen.layer["method"], target, asked)
     config = choose.settle(own.OwnConfig, below, layer, chosen.layer, asked)
     build.structure(own.EXPERIMENT, config)  # what cannot be built is refused here
-    why = "asked for" if "stochastic" in asked else "there the sampler can be checked"
+    of_units = "what a unit has of its own varies, and what all share by its uncertainty"
+    usual = of_units if config.target == "hierarchical" else "there the sampler can be checked"
+    why = "asked for" if "stochastic" in asked else usual
     choices = (
         own.Choice("method", config.method, chosen.why),
         own.Choice("stochastic", config.stochastic, why),
