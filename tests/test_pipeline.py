@@ -13,8 +13,9 @@ from langenode.fitting.choose import configure
 from langenode.fitting.facade import load_fit
 from langenode.fitting.progress import Reporter
 from langenode.inference.predictions import predict
+from langenode.runs import watch
 from langenode.runs.stages import Run, open_run
-from langenode.storage import container
+from langenode.storage import container, tables
 from langenode.storage.folder import RunFolder
 
 SMALL = {
@@ -221,3 +222,17 @@ def test_wrong_input_gives_one_line_and_exit_code_2(tmp_path, words, message):
     assert done.code == 2
     assert message in done.err and "Traceback" not in done.err and len(done.err.splitlines()) == 1
     assert not out.exists()
+
+
+# --- W1 while a run trains
+
+
+def test_times_at_which_all_samples_have_diverged_stay_in_the_record_of_w1(tmp_path):
+    """Rows of the table must be equally long, whatever diverges early in training."""
+    distance = np.array([[[1.0], [np.nan], [np.inf]], [[3.0], [2.0], [np.nan]]])
+    mean = watch._mean_over_cells(distance)
+    np.testing.assert_array_equal(mean, [2.0, 2.0, np.nan])
+    path = tmp_path / "convergence.csv"
+    tables.add_convergence(path, 1, mean)
+    tables.add_convergence(path, 2, np.array([2.0, 1.0, 1.0]))
+    np.testing.assert_array_equal(tables.read_convergence(path)["w1"], [[2.0, 2.0, np.nan], [2.0, 1.0, 1.0]])

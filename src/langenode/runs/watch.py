@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from langenode._types import PRNGKeyArray
+from langenode._types import Float, PRNGKeyArray
 from langenode.config import TrainingConfig
 from langenode.data import has_replicates
 from langenode.fitting.build import Prepared
@@ -40,6 +40,12 @@ class Watch:
         outputs = predict(problem, self.train, len(replicates.outputs), key=jax.random.fold_in(self.key, step)).outputs
         ours, theirs = (self.scaling.unscale_outputs(part) for part in (outputs.astype(float), replicates.outputs))
         distance = metrics.w1(ours, theirs, mask_b=replicates.mask)
-        seen = ~np.all(np.isnan(distance), axis=(0, 2))  # times that the integrator added have no data
-        per_time = np.nanmean(distance[:, seen], axis=(0, 2))
-        tables.add_convergence(self.folder.convergence, step, per_time)
+        seen = replicates.mask.any(axis=(0, 1, 3))  # times that the integrator added have no data
+        tables.add_convergence(self.folder.convergence, step, _mean_over_cells(distance[:, seen]))
+
+
+def _mean_over_cells(distance: Float[np.ndarray, "condition time out"]) -> Float[np.ndarray, " time"]:
+    """The mean of every time over cells with data; not a number at times when all samples have diverged."""
+    is_known = np.isfinite(distance)
+    total, count = np.where(is_known, distance, 0.0).sum((0, 2)), is_known.sum((0, 2))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
