@@ -111,7 +111,10 @@ def score_table(name: str, options: argparse.Namespace) -> Found:
         generic.append(real_data.predict_part(name, number, data, is_held_out, options))
         # The first reading is a start to the generic fit and a reading to the curve; given to both, and scored in none.
         samples = fit.predict_prepared(fit.prepared(data.select(is_held_out)))[1]
-        assert samples.shape[1:] == generic[-1].samples.shape[1:]
+        if samples.shape[1:] != generic[-1].samples.shape[1:]:
+            raise ValueError(
+                f"part {number + 1} of the generic fits is a population, whose conditions share predictions"
+            )
         curves.append(generic[-1]._replace(samples=samples))
     scores = {"generic": _pooled(generic), "curve": _pooled(curves)}
     for plain in PREDICTORS:
@@ -159,7 +162,10 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", str(options.out / "compiled"))
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
     for name in options.names:
-        print(row(name, score_table(name, options)), flush=True)
+        try:
+            print(row(name, score_table(name, options)), flush=True)
+        except ValueError as problem:
+            print(f"| {name} | {problem} |", flush=True)
 
 
 if __name__ == "__main__":

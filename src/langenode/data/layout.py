@@ -7,7 +7,7 @@ from typing import NamedTuple
 _DELIMITERS = (",", ";", "\t")
 _SEPARATOR = re.compile(r"sep=[,;\t]\n")
 _NUMBER = re.compile(r"\s*[+-]?\d*[.,]?\d+([eE][+-]?\d+)?\s*")
-# The header is looked for among so many lines, and so many below it must have as many cells.
+# Number of lines among which the header is searched for, and number of lines below it that must have as many cells.
 _MOST_ABOVE, _MOST_ALIKE = 100, 5
 
 

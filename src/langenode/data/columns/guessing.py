@@ -12,7 +12,7 @@ from langenode.data.doubts import Doubt
 from langenode.data.names import INITIAL_PREFIX, INPUT_PREFIXES, OUTPUT_PREFIX, unit_rank
 from langenode.data.tables import Groups, Table, elapsed_times
 
-# Rows are sorted where this part of the steps, of at least so many, goes back in time.
+# Rows are sorted where at least this share of the steps goes back in time, given this minimum number of steps.
 _DISORDERED, _FEWEST_SORTED = 0.25, 10
 _OWN = (*INPUT_PREFIXES, OUTPUT_PREFIX, INITIAL_PREFIX)
 

@@ -25,11 +25,11 @@ from langenode.data.tables import Groups, Table, elapsed_times
 
 # A row number that is not named like one must count at least this many rows.
 _FEWEST_COUNTED = 10
-# Of the trajectories of a column named like their label so many must have disordered times for another to be tried;
-# fewer are faults of the table.
+# Share of the trajectories, by a column named like their label, that must have disordered times for another column to
+# be tried; below it, disorder is a fault of the table.
 _DISORDERED = 0.5
 _HAS_DIGIT = re.compile(r"\d").search
-# A column is the time by its order alone where trajectories have at least so many rows on average.
+# Mean number of rows per trajectory from which a column can be recognised as the time by its order alone.
 _FEWEST_ROWS = 3
 # Columns beyond these are not tried as labels.
 _MOST_TRIED, _MOST_PAIRED = 200, 12

@@ -25,7 +25,7 @@ from langenode.data.names import (
 )
 from langenode.data.tables import Groups, Table, elapsed_times
 
-# A column that is 1 where another is empty describes it if there are so many such rows.
+# Minimum number of empty cells of a column for another column of 0 and 1 to be recognised as its flag.
 _FEWEST_FLAGGED = 3
 _OWN = (*INPUT_PREFIXES, OUTPUT_PREFIX, INITIAL_PREFIX)
 
