@@ -77,8 +77,8 @@ def scales(data: Dataset, asked: Mapping[str, Any]) -> tuple[dict[str, Any], lis
 def start(data: Dataset, *, is_followed: bool) -> tuple[bool, Choice]:
     """Return whether the start of a trajectory has the noise of a reading, and the choice.
 
-    With `is_followed`, the rates of a hierarchical model are integrated from the reading itself. A start that depends on
-    latent inputs would have to be learned from few units.
+    With `is_followed`, the rates of a hierarchical model are integrated from the reading itself. A start that depends
+    on latent inputs would have to be learned from few units.
     """
     if data.initial is not None:
         return False, Choice("start of a trajectory", "the given columns", "the data contain them")

@@ -66,8 +66,8 @@ def for_units(data: Dataset, asked: Mapping[str, Any], *, is_cut: bool) -> ForUn
 def serves_replicates(data: Dataset) -> bool:
     """Whether units that differ can stand for a population of replicates.
 
-    Their distribution is normal about a curve that is linear in the inputs. Groups of units need a population, and so do
-    more levels of the inputs than a linear effect distinguishes. Conditions that differ only in their times are one.
+    Their distribution is normal about a curve that is linear in the inputs. Groups of units need a population, and so
+    do more levels of the inputs than a linear effect distinguishes. Conditions that differ only in their times are one.
     """
     levels = np.unique(data.inputs[:, 0], axis=0)
     with_mean = np.concatenate([np.ones((len(levels), 1)), levels], axis=1)
