@@ -21,7 +21,9 @@ FEWEST_DRAWS = 4
 class Agreement(NamedTuple):
     """R-hat of the quantities that two verdicts are made of; NaN for a prediction that no draw changes (a known start).
 
-    `drift` is the change of the mean of |z|^2 from the first to the second half of the draws, in standard errors.
+    `drift` is the change of the mean of |z|^2 from the first to the second half of the draws, in standard errors;
+    `mean_error` the standard error of predicted means inside the data, in standard deviations of the predictions (root
+    mean square over predictions), by the spread of the chains' means.
     """
 
     inside: Float[np.ndarray, " inside"]
@@ -29,6 +31,7 @@ class Agreement(NamedTuple):
     log_likelihood: float
     squared_norm: float
     drift: float
+    mean_error: float
 
     @property
     def is_trusted_inside(self) -> bool:
@@ -51,7 +54,8 @@ class Agreement(NamedTuple):
             if spread := spread_of(values):
                 text.append(f"{where} the data {spread['median']:.3f} (largest {spread['max']:.3f})")
         text.append(f"of the log-likelihood {self.log_likelihood:.3f}, of |z|^2 {self.squared_norm:.3f}")
-        return f"R-hat {', '.join(text)}, drift of |z|^2 {self.drift:.1f} standard errors"
+        drift = f"drift of |z|^2 {self.drift:.1f} standard errors"
+        return f"R-hat {', '.join(text)}, {drift}, predicted means known to {self.mean_error:.2f} standard deviations"
 
     def record(self) -> dict[str, Any]:
         """The numbers of metrics.json."""
@@ -59,6 +63,7 @@ class Agreement(NamedTuple):
             "rhat_log_likelihood": self.log_likelihood,
             "rhat_squared_norm": self.squared_norm,
             "squared_norm_drift": self.drift,
+            "mean_error_in": self.mean_error,
             "trusted_in": self.is_trusted_inside,
             "trusted_out": self.is_trusted_outside,
         }
@@ -88,6 +93,7 @@ def agreement(
         log_likelihood=float(split_r_hat(np.asarray(log_likelihood)[..., None])[0]),
         squared_norm=float(split_r_hat(norms[..., None])[0]),
         drift=_drift(norms),
+        mean_error=_mean_error(inside),
     )
 
 
@@ -121,6 +127,18 @@ def _drift(values: Float[np.ndarray, "chain draw"]) -> float:
     change = values[:, -half:].mean(axis=1) - values[:, :half].mean(axis=1)
     error = change.std(ddof=1) / math.sqrt(len(change))
     return float(abs(change.mean()) / error) if error > 0.0 else math.inf
+
+
+def _mean_error(values: Float[np.ndarray, "chain draw number"]) -> float:
+    """The standard error of means over all chains in standard deviations, root mean square; NaN if nothing varies."""
+    values = np.asarray(values, float)
+    num_chains, num, _ = values.shape
+    if num < FEWEST_DRAWS or num_chains < 2:
+        return math.nan
+    means, variance = values.mean(axis=1), values.var(axis=(0, 1))
+    with np.errstate(invalid="ignore"):
+        squares = np.where(variance > 0.0, means.var(axis=0, ddof=1) / num_chains / variance, np.nan)
+    return float(np.sqrt(np.mean(squares[~np.isnan(squares)]))) if not np.isnan(squares).all() else math.nan
 
 
 def effective_size(values: Float[np.ndarray, "chain draw number"]) -> float:

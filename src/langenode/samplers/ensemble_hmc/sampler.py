@@ -27,6 +27,9 @@ RENEWALS, FORGETTING = (2, 4, 6, 9, 13, 18), 0.7
 RETURNS, LOST, LOST_SPREADS, BEST_SPREADS = (0, 6, 12), 30.0, 2.5, 6.0
 # Transitions between two comparisons of the members, and the fewest that a budget leaves.
 LOOK, FEWEST = 64, 16
+# How well means of predictions inside the data are to be known, in standard deviations of the posterior; the second is
+# for few weights, whose transitions are cheap. More transitions than usual are made for this alone.
+MEAN_ERROR, SMALL_MEAN_ERROR, EXTENSION = 0.03, 0.025, 2
 LOWEST_ACCEPTANCE = 0.1
 # For a log-evidence, trajectories of the annealing are cut into pieces: one long trajectory keeps half of the energy by
 # which the members lag behind the power, whatever its length.
@@ -39,6 +42,15 @@ class _Options(NamedTuple):
     num_leapfrog: int
     num_warmup: int
     num_pieces: int = 1  # transitions at each power of the annealing, which share the leapfrog steps of one
+
+
+class _Limits(NamedTuple):
+    """When draws end: `least` and `most` transitions, and `longest` where members agree but means are not yet known."""
+
+    least: int
+    most: int
+    longest: int
+    mean_error: float
 
 
 def ensemble_hmc(
@@ -60,7 +72,9 @@ def ensemble_hmc(
     """Draws of all members together, at most `num_draws`, spread evenly over the transitions.
 
     By default 16 members with trajectories of 256 leapfrog steps, a diagonal metric and 192 to 512 transitions; up to
-    50 weights 32 members, 128 steps, a dense metric and 64 to 128 transitions. Draws end when both verdicts pass.
+    50 weights 32 members, 128 steps, a dense metric and 64 to 128 transitions. Draws end when both verdicts pass and the
+    means of predictions inside the data are known to 0.03 (0.025) standard deviations; for the latter alone up to twice
+    as many transitions are made, if their number is not given.
     `budget` is in seconds: annealing is never cut, and some transitions are always made. A run resumes at `state`;
     `on_state` is called after every transition. `with_evidence` adds a rough log-evidence, for which the members
     follow the powers down again.
@@ -70,6 +84,8 @@ def ensemble_hmc(
     options = _Options(num_leapfrog or (128 if is_small else 256), num_warmup, PIECES if with_evidence else 1)
     most = most_transitions or (128 if is_small else 512)
     least = (64 if is_small else 192) if least_transitions is None else least_transitions
+    longest = most_transitions or EXTENSION * most
+    limits = _Limits(least, most, longest, SMALL_MEAN_ERROR if is_small else MEAN_ERROR)
     at_least(2, num_members=num_members)
     at_least(FEWEST, most_transitions=most)
     at_least(1, num_draws=num_draws, num_leapfrog=options.num_leapfrog)
@@ -80,35 +96,42 @@ def ensemble_hmc(
         state = fresh(density, jnp.asarray(starts, density.dtype))
     state = settled(state._replace(members=_placed(state.members)), density.dtype)
     is_late = False
-    while not _is_done(state, least, most, is_late):
+    while not _is_done(state, limits, is_late):
         rng = np.random.default_rng((*seed, 1 + int(state.step)))
         state = settled(_advance(density, options, state, is_late, rng), density.dtype)
         is_late = deadline is not None and time.monotonic() > deadline
         if on_state is not None:
             on_state(state)
         if on_step is not None:
-            on_step(*_progress(state, options, most))
+            on_step(*_progress(state, options, limits))
     evidence, num_down = {}, 0
     if with_evidence:
         evidence = _evidence(density, options, state, seed)
         num_down = len(state.powers) - 1
     num_run = (int(state.step) - 1 + num_down) * num_members * options.num_leapfrog
-    known = {"num_evaluations": num_run + num_members, "stopped": is_late and state.num_kept < most, **evidence}
+    known = {"num_evaluations": num_run + num_members, "stopped": is_late and state.num_kept < limits.most, **evidence}
     return _result(density, state, num_draws, known)
 
 
-def _is_done(state: State, least: int, most: int, is_late: bool) -> bool:
+def _is_done(state: State, limits: _Limits, is_late: bool) -> bool:
     num = state.num_kept
-    if num >= most or (is_late and num >= FEWEST):
+    if num >= limits.longest or (is_late and num >= FEWEST):
         return True
-    return num >= max(least, LOOK) and num % LOOK == 0 and _has_agreed(state.trace)
+    if num % LOOK or num < max(limits.least, LOOK):
+        return False
+    found = _agreement(state.trace)
+    is_known = not found.mean_error > limits.mean_error  # nothing to be known where no prediction varies
+    if num >= limits.most:
+        return is_known or not found.is_trusted_inside
+    return is_known and found.is_trusted_inside and found.is_trusted_outside
 
 
-def _progress(state: State, options: _Options, most: int) -> tuple[int, int | None, str]:
+def _progress(state: State, options: _Options, limits: _Limits) -> tuple[int, int | None, str]:
     if state.power < 1.0:
         return int(state.step), None, "powers"
     if not state.num_kept:
         return int(state.num_warm), options.num_warmup, "warm-up"
+    most = limits.most if state.num_kept <= limits.most else limits.longest
     return state.num_kept, most, "transitions, at most"
 
 
@@ -273,11 +296,6 @@ def _root(state: State, power: float) -> Array:
 def _agreement(trace: Trace) -> chains.Agreement:
     by_chain = Trace(*(np.swapaxes(part, 0, 1) for part in trace))
     return chains.agreement(by_chain.inside, by_chain.outside, by_chain.log_likelihood, by_chain.squared_norm)
-
-
-def _has_agreed(trace: Trace) -> bool:
-    found = _agreement(trace)
-    return found.is_trusted_inside and found.is_trusted_outside
 
 
 def _evidence(density: Density, options: _Options, state: State, seed: tuple[int, ...]) -> dict[str, float]:
