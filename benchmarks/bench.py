@@ -28,6 +28,7 @@ SUBJECTS = {
     "memory": (420, 60),
     "node": (180, 90),
     "start": (420, 120),
+    "shares": (180, 30),
     "growth": (300, 80),
     "accuracy": (600, 0),
     "scaling": (240, 60),
@@ -106,7 +107,8 @@ def environment() -> dict[str, str]:
     given = [str(Path(path).resolve()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     paths = [str(HERE), *given]
     tunables = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "GLIBC_TUNABLES": tunables}
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # XLA's remarks on programs that it reads from disk
+    return {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths), "GLIBC_TUNABLES": tunables}
 
 
 def write(found: dict[str, Any], out: Path) -> None:
