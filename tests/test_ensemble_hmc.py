@@ -20,6 +20,7 @@ from langenode.inference.probes import outside
 from langenode.models import MLP, NeuralODE, OnConcatenation
 from langenode.posteriors import Density
 from langenode.samplers.ensemble_hmc import State, annealing, ensemble_hmc, kernel, sampler
+from langenode.samplers.ensemble_hmc.state import Trace, fresh
 from langenode.scores import chains
 from langenode.storage.container import FitFileError
 
@@ -220,6 +221,34 @@ def test_split_r_hat_is_its_formula_and_finds_a_trend_within_chains():
     trend = values + np.linspace(0.0, 3.0, 50)[:, None]
     assert chains.split_r_hat(trend)[0] > 1.2 > 1.1 > chains.split_r_hat(values)[0]
     assert np.isinf(chains.split_r_hat(values[:, :3])).all()
+
+
+def test_the_error_of_means_is_that_of_independent_draws():
+    num_chains, num, size = 16, 100, 400
+    inside = np.random.default_rng(3).normal(2.0, 5.0, (num_chains, num, size))
+    inside[..., -1] = 7.0  # a prediction that does not vary is not counted
+    found = chains.agreement(inside, inside, inside[..., 0], inside[..., 1]).mean_error
+    spread = math.sqrt(2.0 / (num_chains - 1) / (size - 1))  # relative, of the mean of the squares
+    assert abs(found**2 * num_chains * num - 1.0) < 5.0 * spread
+    assert math.isnan(chains.agreement(inside[..., -1:], inside, inside[..., 0], inside[..., 1]).mean_error)
+
+
+@pytest.mark.parametrize(
+    ("num_members", "offset", "is_done_at"),
+    [(16, 0.0, 128), (8, 0.0, 256), (16, 3.0, 192)],  # known soon; known only in the extension; members that disagree
+)
+def test_draws_end_when_means_are_known_or_members_disagree(num_members, offset, is_done_at):
+    rng = np.random.default_rng(5)
+    inside = rng.standard_normal((320, num_members, 400)) + offset * np.arange(num_members)[:, None]
+    numbers = rng.standard_normal((3, 320, num_members))
+    start = fresh(linear().density(), jnp.asarray(numbers[0, :1].T))
+    limits = sampler._Limits(least=64, most=192, longest=320, mean_error=0.025)
+
+    def is_done(num: int) -> bool:
+        trace = Trace(numbers[0, :num, :, None], inside[:num], inside[:num], *(part[:num] for part in numbers))
+        return sampler._is_done(start._replace(trace=trace), limits, False)
+
+    assert next(num for num in range(1, 321) if is_done(num)) == is_done_at
 
 
 def test_effective_size_is_that_of_an_autoregression():

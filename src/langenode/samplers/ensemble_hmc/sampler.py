@@ -72,9 +72,9 @@ def ensemble_hmc(
     """Draws of all members together, at most `num_draws`, spread evenly over the transitions.
 
     By default 16 members with trajectories of 256 leapfrog steps, a diagonal metric and 192 to 512 transitions; up to
-    50 weights 32 members, 128 steps, a dense metric and 64 to 128 transitions. Draws end when both verdicts pass and the
-    means of predictions inside the data are known to 0.03 (0.025) standard deviations; for the latter alone up to twice
-    as many transitions are made, if their number is not given.
+    50 weights 32 members, 128 steps, a dense metric and 64 to 128 transitions. Draws end when both verdicts pass and
+    the means of predictions inside the data are known to 0.03 (0.025) standard deviations; for the latter alone up to
+    twice as many transitions are made, if their number is not given.
     `budget` is in seconds: annealing is never cut, and some transitions are always made. A run resumes at `state`;
     `on_state` is called after every transition. `with_evidence` adds a rough log-evidence, for which the members
     follow the powers down again.
