@@ -27,8 +27,8 @@ _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
 # Numbers in a state above which steps are differentiated one by one: A costs one tangent of a step for each of them
 # (docs/reference/speed.md).
 LARGEST_STATE = 1
-# A gradient keeps states alone and computes the rest of a step anew: for many conditions in two thirds of the time, since
-# less is written and read; for a single one it takes a quarter longer (docs/reference/speed.md).
+# A gradient keeps states alone and computes the rest of a step anew: for many conditions in two thirds of the time,
+# since less is written and read; for a single one it takes a quarter longer (docs/reference/speed.md).
 KEPT_OF_A_STEP = jax.checkpoint_policies.nothing_saveable
 
 
