@@ -19,7 +19,9 @@ jax.config.update("jax_enable_x64", True)
 # Most of the suite's time is compilation of programs that run once, so XLA's optimisations are left out, and loops are
 # written by the emitters that need least time, each program in one piece. Processes that tests start inherit the flags:
 # only programs made alike give the same bits. They are read at the first compilation; the last word is the caller's.
-QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# There is one device, which a command in the process of tests would not leave at that.
+QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
+QUICK_FLAGS += "--xla_force_host_platform_device_count=1"
 os.environ["XLA_FLAGS"] = f"{QUICK_FLAGS} {os.environ.get('XLA_FLAGS', '')}".strip()
 jax.config.update("jax_disable_most_optimizations", True)
 install_import_hook("langenode", "beartype.beartype")

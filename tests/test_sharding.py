@@ -61,6 +61,24 @@ def test_two_processes_give_the_numbers_of_one(tmp_path):
     assert_same(tmp_path / "0.json", sharded.CASES)
 
 
+CORES = """
+from langenode.inference import sharding
+sharding.use_cores()
+import jax
+print(len(jax.devices()), sharding.devices_for(8, is_trained=True) == sharding.ALONE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [({}, "3 True"), ({"NPROC": "1"}, "1 True"), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, "2 False")],
+)
+def test_cores_are_devices_which_training_does_not_take_unless_they_were_chosen(chosen, expected):
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "3", "XLA_FLAGS": "", **chosen}
+    done = subprocess.run([sys.executable, "-c", CORES], env=environment, text=True, capture_output=True, check=True)
+    assert done.stdout.strip() == expected
+
+
 @dataclasses.dataclass(frozen=True)
 class Device:
     process_index: int

@@ -76,7 +76,7 @@ def demonstrate(
     place: Any = None,
 ) -> None:
     """Start or go on with a demonstration, up to the stage `last`; as one of several processes at a `place`."""
-    prepare_jax()
+    prepare_jax(is_alone=place is None)
     from langenode.fitting import choose
     from langenode.fitting.progress import Reporter
     from langenode.runs import parallel, stages
@@ -143,7 +143,7 @@ def fit_own_data(
     place: Any = None,
 ) -> None:
     """The whole road for a file of the user's own; as one of several processes at a `place`."""
-    prepare_jax()
+    prepare_jax(is_alone=place is None)
     from langenode.fitting.choose_target import settle_file
     from langenode.fitting.plan import plan_file
     from langenode.fitting.progress import Reporter
@@ -307,15 +307,21 @@ def list_methods(*, as_json: bool) -> None:
 # What is said
 
 
-def prepare_jax() -> None:
-    """The command runs with 64-bit on, the configuration's precision sets the arrays; programs are kept on disk."""
+def prepare_jax(*, is_alone: bool = True) -> None:
+    """The command runs with 64-bit on, the configuration's precision sets the arrays; programs are kept on disk.
+
+    Unless it is one of several processes its cores are devices.
+    """
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import jax
 
     from langenode.cli import programs
+    from langenode.inference import sharding
 
     jax.config.update("jax_enable_x64", True)
     programs.keep()
+    if is_alone:
+        sharding.use_cores()
 
 
 def _finish(path: Path, *, as_json: bool) -> None:

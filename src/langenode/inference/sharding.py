@@ -7,6 +7,7 @@ belong to their own process, and the devices of the others are not seen.
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +23,32 @@ Tree = TypeVar("Tree")
 SAMPLE, CONDITION = "sample", "condition"
 
 _DEVICES: ContextVar[tuple[Any, ...] | None] = ContextVar("langenode-devices", default=None)
+# More devices than the members of an ensemble have no use.
+MOST_CORES = 16
+
+
+def use_cores() -> None:
+    """Make a device of every core of this machine, for chains that do not depend on each other.
+
+    For the command, before JAX has started; what is trained keeps to the first device, since a program that is divided
+    takes longer to compile. Nothing is done where the user has chosen devices.
+    """
+    flags, cores = os.environ.get("XLA_FLAGS", ""), os.environ.get("NPROC", "")
+    num = min(int(cores) if cores.isdigit() else num_cores(), MOST_CORES)
+    options: Any = jax.config
+    is_chosen = "xla_force_host_platform_device_count" in flags or options.jax_num_cpu_devices != -1
+    if num < 2 or is_chosen or os.environ.get("JAX_PLATFORMS") != "cpu":
+        return
+    try:
+        jax.config.update("jax_num_cpu_devices", num)
+    except RuntimeError:  # JAX has started
+        return
+    _DEVICES.set(tuple(jax.local_devices()[:1]))
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

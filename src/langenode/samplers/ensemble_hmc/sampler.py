@@ -136,9 +136,9 @@ def _progress(state: State, options: _Options, limits: _Limits) -> tuple[int, in
 
 
 def _placed(members: Members) -> Members:
-    """The members divided over the devices, where there are several and the numbers suit."""
-    devices = jax.devices()
-    num = math.gcd(len(devices), members.points.shape[0])
+    """The members divided over as many of the devices as divide them evenly."""
+    devices, num_members = jax.devices(), members.points.shape[0]
+    num = max(num for num in range(1, len(devices) + 1) if num_members % num == 0)
     if num == 1:
         return members
     mesh = jax.sharding.Mesh(np.array(devices[:num]), ("member",))
