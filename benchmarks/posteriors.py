@@ -25,6 +25,7 @@ not repeat the first seed to time it warm.
 import argparse
 import importlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ import numpy as np
 from posterior_cases import NAMES, Case, Reference, make_case
 from tempering import tempered_smc
 
+from langenode.inference import sharding
 from langenode.posteriors.density import Density, Sampled
 from langenode.samplers.guided import GuidedSettings, guided_langevin
 
@@ -295,6 +297,8 @@ def main() -> None:
     running.add_argument("--out", type=Path)
     running.add_argument("--once", action="store_true")
     options = parser.parse_args()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    sharding.use_cores()  # as the command does
     if options.command == "run":
         return run(options.cases, options.methods, options.seeds, options.out, options.once)
     if options.by:

@@ -71,7 +71,11 @@ print(len(jax.devices()), sharding.devices_for(8, is_trained=True) == sharding.A
 
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [({}, "3 True"), ({"NPROC": "1"}, "1 True"), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, "2 False")],
+    [
+        ({}, "3 True"),
+        ({"NPROC": "1"}, "1 True"),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, "2 False"),
+    ],
 )
 def test_cores_are_devices_which_training_does_not_take_unless_they_were_chosen(chosen, expected):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "3", "XLA_FLAGS": "", **chosen}

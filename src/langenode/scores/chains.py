@@ -47,6 +47,11 @@ class Agreement(NamedTuple):
         is_settled = self.squared_norm <= LARGEST_SQUARED_NORM and self.drift <= LARGEST_DRIFT
         return bool(is_settled and (spread is None or spread["max"] <= LARGEST_OUTSIDE))
 
+    @property
+    def largest_inside(self) -> float:
+        """The largest R-hat inside the data, that of the log-likelihood among them."""
+        return float(np.nanmax([*self.inside, self.log_likelihood]))
+
     def describe(self) -> str:
         """The R-hats in words."""
         text = []

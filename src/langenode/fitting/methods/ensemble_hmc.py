@@ -23,8 +23,8 @@ class Options(DrawnOptions):
     """transitions of each member before they may end, when both verdicts pass and means are known; none: 192, or 64
     up to 50 weights"""
     most_transitions: Annotated[int, Field(ge=16)] | None = None
-    """transitions of each member at most; none: 512, or 128 up to 50 weights, twice as many where members agree but
-    means are not known well"""
+    """transitions of each member at most; none: 512, or 128 up to 50 weights, twice as many where members nearly
+    agree or means are not known well"""
     with_evidence: bool = False
     """estimate the log-evidence, roughly, by following the powers of the likelihood down again"""
     distil: Literal["langevin", "bottleneck"] | None = None

@@ -28,8 +28,9 @@ RETURNS, LOST, LOST_SPREADS, BEST_SPREADS = (0, 6, 12), 30.0, 2.5, 6.0
 # Transitions between two comparisons of the members, and the fewest that a budget leaves.
 LOOK, FEWEST = 64, 16
 # How well means of predictions inside the data are to be known, in standard deviations of the posterior; the second is
-# for few weights, whose transitions are cheap. More transitions than usual are made for this alone.
-MEAN_ERROR, SMALL_MEAN_ERROR, EXTENSION = 0.03, 0.025, 2
+# for few weights, whose transitions are cheap. Twice as many transitions as usual are made where these are not known,
+# or where members do not agree but are near to it: R-hats of at most NEAR.
+MEAN_ERROR, SMALL_MEAN_ERROR, EXTENSION, NEAR = 0.03, 0.025, 2, 1.1
 LOWEST_ACCEPTANCE = 0.1
 # For a log-evidence, trajectories of the annealing are cut into pieces: one long trajectory keeps half of the energy by
 # which the members lag behind the power, whatever its length.
@@ -45,7 +46,7 @@ class _Options(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """When draws end: `least` and `most` transitions, and `longest` where members agree but means are not yet known."""
+    """When draws end: `least` and `most` transitions, and `longest` where members nearly agree."""
 
     least: int
     most: int
@@ -121,9 +122,10 @@ def _is_done(state: State, limits: _Limits, is_late: bool) -> bool:
         return False
     found = _agreement(state.trace)
     is_known = not found.mean_error > limits.mean_error  # nothing to be known where no prediction varies
+    is_enough = is_known and found.is_trusted_inside
     if num >= limits.most:
-        return is_known or not found.is_trusted_inside
-    return is_known and found.is_trusted_inside and found.is_trusted_outside
+        return is_enough or found.largest_inside > NEAR
+    return is_enough and found.is_trusted_outside
 
 
 def _progress(state: State, options: _Options, limits: _Limits) -> tuple[int, int | None, str]:
