@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset
@@ -205,9 +206,9 @@ def objective(
     )
     observed = cast(observed, dtype)
     # The marginal likelihood has the noise in its kernel; the other losses see it simulated.
-    on_top = None if noise is None or target.kind == "log_mean_exp" else jnp.asarray(noise, dtype)
-    initial = None if replicates.initial is None else jnp.asarray(replicates.initial, dtype)
-    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    on_top = None if noise is None or target.kind == "log_mean_exp" else placed(noise, dtype)
+    initial = None if replicates.initial is None else placed(replicates.initial, dtype)
+    times, inputs = placed(cases.times, dtype), placed(cases.inputs, dtype)
     return PopulationObjective(target, observed, times, inputs, initial, observed, on_top)
 
 
@@ -219,16 +220,16 @@ def simulated_outputs(
         return None
     cases, initial = data.cases(), data.replicates().initial
     weights = sample_weights(problem.posterior, num_samples, key=key)
-    times, inputs = jnp.asarray(cases.times, weights.dtype), jnp.asarray(cases.inputs, weights.dtype)
-    start = None if initial is None else jnp.asarray(initial.mean(0), weights.dtype)
+    times, inputs = placed(cases.times, weights.dtype), placed(cases.inputs, weights.dtype)
+    start = None if initial is None else placed(initial.mean(0), weights.dtype)
     return np.asarray(compiled_simulate(problem.model, problem.partition, weights, times, inputs, start), float)
 
 
 def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     """Outputs of one model for every member and condition, from the members' own starts."""
     dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
-    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
-    starts = None if initial is None else jnp.asarray(initial, dtype)
+    times, inputs = placed(cases.times, dtype), placed(cases.inputs, dtype)
+    starts = None if initial is None else placed(initial, dtype)
     return np.broadcast_to(np.asarray(_responses(model, times, inputs, starts), float), shape)
 
 

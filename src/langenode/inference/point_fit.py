@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float, OnStep
 from langenode.data import Batch, Dataset
@@ -60,12 +61,12 @@ def fit_mle(
     params = jax.tree.map(lambda leaf, unit: _rescaled(leaf, unit, np.divide, dtype), given, units)
     misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, sigma, dtype)
     # Numbers are arrays, so that another data set of the same shape runs the same program.
-    as_array = functools.partial(jnp.asarray, dtype=dtype)
+    as_array = functools.partial(placed, dtype=dtype)
     loss = _Loss(misfit, static, jax.tree.map(as_array, units), as_array(penalty))
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
 
     def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _value_and_gradient(loss, like, jnp.asarray(flat, dtype))
+        value, gradient = _value_and_gradient(loss, like, placed(flat, dtype))
         return float(value), np.asarray(gradient, float)
 
     flat, losses = descent.adam(
@@ -132,8 +133,8 @@ def _squared_misfit(data: Dataset, sigma: np.ndarray | None, dtype: Any) -> _Squ
         return _weighted_misfit(data, sigma, dtype)
     common = replicates_mean(data)
     batch = common.cases.arrays(dtype)
-    weight = jnp.where(batch.mask, jnp.asarray(common.num_members, dtype)[:, None, None], 0.0)
-    return _SquaredMisfit(batch, weight / jnp.asarray(output_spread(data) ** 2 * data.mask.sum(), dtype))
+    weight = np.where(common.cases.mask, common.num_members[:, None, None], 0.0)
+    return _SquaredMisfit(batch, placed(weight / (output_spread(data) ** 2 * data.mask.sum()), dtype))
 
 
 def _weighted_misfit(data: Dataset, sigma: np.ndarray, dtype: Any) -> _SquaredMisfit:
@@ -145,7 +146,7 @@ def _weighted_misfit(data: Dataset, sigma: np.ndarray, dtype: Any) -> _SquaredMi
     np.add.at(sums, case, precision * data.outputs)
     mean = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0.0)
     batch = dataclasses.replace(first, outputs=mean).arrays(dtype)
-    return _SquaredMisfit(batch, jnp.asarray(weight / data.mask.sum(), dtype))
+    return _SquaredMisfit(batch, placed(weight / data.mask.sum(), dtype))
 
 
 def _transition_misfit(data: Dataset, dtype: Any) -> _TransitionMisfit:
@@ -202,7 +203,7 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     rms = np.maximum(rms, 1e-3 * output_spread(data))
     # Of two parts the second, in proportion to the level, is found later.
     full = np.broadcast_to(np.log(rms), model.log_noise.shape)
-    return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
+    return eqx.tree_at(lambda m: m.log_noise, model, placed(full, model.log_noise.dtype))
 
 
 @quick_jit

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
@@ -96,7 +97,7 @@ def population_reference(
         cells = np.broadcast_to(np.maximum(noise, ridge), data.outputs.shape[1:]).ravel()
         scale = _noise_free_scale(jacobian / cells[:, None], residual / cells, case, data.unit, scale)
     scale = scale * min(1.0, MOST_REFERENCE_SPREAD / max(_relative_spread(jacobian, case, residual, scale), 1e-12))
-    return Reference(jnp.asarray(centre, dtype), jnp.asarray(scale, dtype))
+    return Reference(placed(centre, dtype), placed(scale, dtype))
 
 
 def _relative_spread(jacobian: np.ndarray, case: np.ndarray, residual: np.ndarray, scale: np.ndarray) -> float:

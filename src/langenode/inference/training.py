@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.inference.algorithm1 import Objective, PassOptions, generate, loss_and_gradient
@@ -170,18 +171,24 @@ def initial_state(problem: Problem, settings: TrainSettings) -> TrainState:
     """The state before the first update; a stored state has the same structure."""
     params, _ = eqx.partition(problem, trained_numbers(problem, settings))
     num_blocks = math.ceil(settings.num_updates / settings.block)
-    zero = jnp.zeros((), int)
+    zero = placed(0, int)
     return TrainState(
         step=zero,
         params=params,
         averaged=params,
-        optimiser=_optimiser(settings).init(params),
+        optimiser=_begun(params, settings),
         skipped=zero,
         skipped_in_row=zero,
-        history=jnp.full((settings.num_updates, 3), jnp.nan),
-        validation=jnp.full(num_blocks, jnp.nan),
+        history=placed(np.full((settings.num_updates, 3), np.nan)),
+        validation=placed(np.full(num_blocks, np.nan)),
         best=params,
     )
+
+
+@quick_jit
+def _begun(params: Any, settings: TrainSettings) -> Any:
+    """What the optimiser remembers before the first update, by one program."""
+    return _optimiser(settings).init(params)
 
 
 def _update(state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, settings: TrainSettings) -> TrainState:
@@ -237,10 +244,10 @@ def _score(
 
 def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainState:
     block = (int(state.step) - 1) // settings.block
-    earlier = np.asarray(state.validation)[:block]
-    validation = state.validation.at[block].set(score)
-    is_best = bool(jnp.isfinite(score)) and not np.any(earlier[np.isfinite(earlier)] <= float(score))
-    return state._replace(validation=validation, best=state.averaged if is_best else state.best)
+    validation = np.array(state.validation)
+    earlier, validation[block] = validation[:block].copy(), score
+    is_best = bool(np.isfinite(score)) and not np.any(earlier[np.isfinite(earlier)] <= float(score))
+    return state._replace(validation=placed(validation), best=state.averaged if is_best else state.best)
 
 
 def _best(state: TrainState, settings: TrainSettings) -> tuple[Any, int]:
@@ -274,6 +281,6 @@ def _stop_where_not_finite(state: TrainState, settings: TrainSettings) -> None:
 
 def _progress(state: TrainState, settings: TrainSettings, seconds: float) -> Progress:
     step = int(state.step)
-    loss, _, kl = np.asarray(state.history[step - 1])
-    validation = float(state.validation[(step - 1) // settings.block])
+    loss, _, kl = np.asarray(state.history)[step - 1]
+    validation = float(np.asarray(state.validation)[(step - 1) // settings.block])
     return Progress(step, settings.num_updates, float(loss), float(kl), int(state.skipped), validation, seconds)
