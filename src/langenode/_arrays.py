@@ -9,9 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
-
-from langenode._types import Array
 
 # More of them are left to JAX, which makes none where only shapes are asked for.
 MOST_ZEROS = 1_000_000

@@ -155,10 +155,11 @@ def training_objectives(config: Config, problem: Problem, data: Prepared) -> tup
     if config.population.directions == "model":
         options["directions_key"] = Streams.of(config.seed).evaluation
     dtype = jnp.dtype(config.precision)
-    train = objective(problem, data.train, dtype, **options)
+    is_whole = config.training.batch_trajectories is None
+    train = objective(problem, data.train, dtype, **options, is_whole=is_whole)
     if data.validation is None or not _can_validate(problem):
         return train, None
-    return train, objective(problem, data.validation, dtype, **options)
+    return train, objective(problem, data.validation, dtype, **options, is_whole=True)
 
 
 def _can_validate(problem: Problem) -> bool:

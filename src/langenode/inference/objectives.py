@@ -33,6 +33,7 @@ class LikelihoodObjective(Objective):
     batch: Batch
     likelihood: Likelihood
     weight: float = eqx.field(static=True, default=1.0)
+    num: Float[Array, ""] | None = None  # of trajectories; None where none of the batch is padding
 
     def pick(
         self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None
@@ -72,7 +73,10 @@ class LikelihoodObjective(Objective):
     def score(self, problem: Problem, samples: Sample) -> Float[Array, ""]:
         """Minus the log predictive density of a trajectory, on average."""
         density = self.log_likelihood(problem, samples)
-        return -jnp.mean(jax.nn.logsumexp(density, axis=0) - jnp.log(density.shape[0]))
+        each = jax.nn.logsumexp(density, axis=0) - jnp.log(density.shape[0])
+        if self.num is None:
+            return -jnp.mean(each)
+        return -jnp.sum(jnp.where(jnp.arange(len(each)) < self.num, each, 0.0)) / self.num
 
     def log_likelihood(self, problem: Problem, samples: Sample) -> Float[Array, "sample traj"]:
         """Log density of every trajectory under every sample."""
@@ -173,11 +177,13 @@ def objective(
     max_components: int = 16,
     component_floor: float = 0.0,
     directions_key: PRNGKeyArray | None = None,
+    is_whole: bool = False,
 ) -> Objective:
     """What the problem's target asks of data, which are scaled already; the options are those of `observe`.
 
     With `directions_key` the principal components of a population are sought within the span of what the model does
-    under draws of the weights, which are those of the reference before training.
+    under draws of the weights, which are those of the reference before training. Where training takes all data at once
+    (`is_whole`) their arrays are padded to a size class.
     """
     target = problem.target
     if not isinstance(target, Population):
@@ -185,7 +191,8 @@ def objective(
             raise ValueError("a hierarchical fit has an objective of its own; use inference.hierarchical.estimate")
         if problem.likelihood is None:
             raise ValueError(f"target={target.name!r} needs a likelihood; got none; give sigma or infer it")
-        return LikelihoodObjective(target, data.arrays(dtype), cast(problem.likelihood, dtype))
+        found = LikelihoodObjective(target, data.arrays(dtype), cast(problem.likelihood, dtype))
+        return _in_class(found) if is_whole else found
     cases, replicates = data.cases(), data.replicates()
     if target.joint and not replicates.present.all(1).any():
         raise ValueError(
@@ -210,6 +217,13 @@ def objective(
     initial = None if replicates.initial is None else placed(replicates.initial, dtype)
     times, inputs = placed(cases.times, dtype), placed(cases.inputs, dtype)
     return PopulationObjective(target, observed, times, inputs, initial, observed, on_top)
+
+
+def _in_class(whole: LikelihoodObjective) -> LikelihoodObjective:
+    """The same with its arrays padded, for the program of their size class; not for mini-batches."""
+    batch = whole.batch.in_class()
+    num = placed(len(whole.batch.times), batch.times.dtype)
+    return LikelihoodObjective(whole.target, batch, whole.likelihood.extended(*batch.times.shape), num=num)
 
 
 def simulated_outputs(

@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from langenode._arrays import placed
 from langenode._compiling import light_jit, quick_jit
@@ -191,20 +192,32 @@ def _begun(params: Any, settings: TrainSettings) -> Any:
     return _optimiser(settings).init(params)
 
 
-def _update(state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, settings: TrainSettings) -> TrainState:
-    """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were."""
+def _update(
+    state: TrainState,
+    static: Any,
+    data: Objective,
+    key: PRNGKeyArray,
+    settings: TrainSettings,
+    restored: Callable[[Array], Any],
+) -> TrainState:
+    """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were.
+
+    In `state` they are vectors, which `restored` gives back their shapes: an optimiser of many small arrays would be a
+    third of what is compiled.
+    """
     import optax
 
     key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
     batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)
     options = PassOptions(settings.num_samples, settings.num_chunks, _diffusion(settings, state.step), settings.devices)
-    terms, gradient = loss_and_gradient(state.params, static, batch, options, key=key_draws)
+    terms, gradient = loss_and_gradient(restored(state.params), static, batch, options, key=key_draws)
+    gradient, _ = ravel_pytree(gradient)
     steps, optimiser_state = _optimiser(settings).update(gradient, state.optimiser, state.params)
-    new = optax.apply_updates(state.params, steps)
+    new: Any = optax.apply_updates(state.params, steps)
     # The average forgets its untrained beginning: it runs over fewer updates at first.
     memory = jnp.minimum(settings.average, (1.0 + state.step) / (10.0 + state.step))
-    averaged = jax.tree.map(lambda a, p: (memory * a + (1.0 - memory) * p).astype(p.dtype), state.averaged, new)
-    ok = jnp.isfinite(optax.tree.norm(gradient)) & jnp.isfinite(terms.loss)
+    averaged = (memory * state.averaged + (1.0 - memory) * new).astype(new.dtype)
+    ok = jnp.isfinite(jnp.linalg.norm(gradient)) & jnp.isfinite(terms.loss)
 
     def keep(fresh: Any, old: Any) -> Any:
         return jax.tree.map(lambda f, o: jnp.where(ok, f, o), fresh, old)
@@ -227,7 +240,26 @@ def _run_block(
 ) -> TrainState:
     # The bound is data, not shape: a last, shorter block runs the same program, so resuming is bit for bit.
     end = jnp.minimum((state.step // settings.block + 1) * settings.block, settings.num_updates)
-    return jax.lax.fori_loop(state.step, end, lambda _, s: _update(s, static, data, key, settings), state)
+    vectors, restored = _as_vectors(state)
+    body = lambda _, s: _update(s, static, data, key, settings, restored)  # noqa: E731
+    last = jax.lax.fori_loop(state.step, end, body, vectors)
+    return jax.tree.map(
+        lambda like, leaf: restored(leaf) if _is_like(like, state.params) else leaf,
+        state,
+        last,
+        is_leaf=lambda tree: _is_like(tree, state.params),
+    )
+
+
+def _as_vectors(state: TrainState) -> tuple[TrainState, Callable[[Array], Any]]:
+    """The state with all that has the structure of its parameters as vectors; and a function that undoes it."""
+    is_params = lambda tree: _is_like(tree, state.params)  # noqa: E731
+    vector = lambda tree: ravel_pytree(tree)[0] if is_params(tree) else tree  # noqa: E731
+    return jax.tree.map(vector, state, is_leaf=is_params), ravel_pytree(state.params)[1]
+
+
+def _is_like(tree: Any, other: Any) -> bool:
+    return jax.tree.structure(tree) == jax.tree.structure(other)
 
 
 @quick_jit
