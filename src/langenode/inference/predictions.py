@@ -1,5 +1,6 @@
 """What a fitted problem predicts: the model's outputs, and new observations of them with their noise."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 from langenode._arrays import placed
 from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.data import Dataset, Scaling, class_of, extended, refine
+from langenode.data import Dataset, Scaling, class_of, extended, refine, size_class
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
@@ -122,13 +123,21 @@ def _starts(
     if replicates.initial is None:
         return None
     # Plain arithmetic by NumPy: JAX would compile a program for every step of it.
-    members = np.asarray(_compiled_members(keys.members, jax.device_put(replicates.present), len(weights)))
+    present = replicates.present
+    members = np.zeros((len(weights), present.shape[1]), int)
+    if len(present) > 1:
+        members = np.asarray(_compiled_members(keys.members, placed(present), len(weights)))
     start = replicates.initial.astype(weights.dtype)[members, np.arange(members.shape[1])]
     if rule.starts_at_reading:
         scales = rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0]
-        noise = np.asarray(_compiled_normal(keys.start_noise, start.shape, start.dtype))
-        start = start + scales.astype(start.dtype) * noise
+        start = start + scales.astype(start.dtype) * _normal(keys.start_noise, start.shape, start.dtype)
     return jax.device_put(start)
+
+
+def _normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Normal numbers, the first of as many as the size class has: each depends on its place alone."""
+    num = math.prod(shape)
+    return np.asarray(_compiled_normal(key, (size_class(num),), dtype))[:num].reshape(shape)
 
 
 def _simulated(
