@@ -23,7 +23,7 @@ from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
-from langenode.data.size_classes import class_of, extended, size_class
+from langenode.data.size_classes import class_of, extended
 from langenode.data.starts import (
     all_readings,
     from_first_complete_row,
@@ -86,7 +86,6 @@ __all__ = [
     "robust_spread",
     "save_data",
     "separate_by_start",
-    "size_class",
     "spread_against_level",
     "starts_agree",
     "starts_are_exact",

@@ -1,6 +1,5 @@
 """What a fitted problem predicts: the model's outputs, and new observations of them with their noise."""
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 from langenode._arrays import placed
 from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.data import Dataset, Scaling, class_of, extended, refine, size_class
+from langenode.data import Dataset, Scaling, class_of, extended, refine
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
@@ -130,14 +129,15 @@ def _starts(
     start = replicates.initial.astype(weights.dtype)[members, np.arange(members.shape[1])]
     if rule.starts_at_reading:
         scales = rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0]
-        start = start + scales.astype(start.dtype) * _normal(keys.start_noise, start.shape, start.dtype)
+        start = start + scales.astype(start.dtype) * _normal(keys.start_noise, start, data.num_times)
     return jax.device_put(start)
 
 
-def _normal(key: PRNGKeyArray, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Normal numbers, the first of as many as the size class has: each depends on its place alone."""
-    num = math.prod(shape)
-    return np.asarray(_compiled_normal(key, (size_class(num),), dtype))[:num].reshape(shape)
+def _normal(key: PRNGKeyArray, like: np.ndarray, num_times: int) -> np.ndarray:
+    """Normal numbers for starts, the first of as many as their size class needs: each depends on its place alone."""
+    num_samples, num, num_known = like.shape
+    in_class = num_samples * class_of(num, num_times)[0] * num_known
+    return np.asarray(_compiled_normal(key, (in_class,), like.dtype))[: like.size].reshape(like.shape)
 
 
 def _simulated(

@@ -203,7 +203,7 @@ def _update(
     """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were.
 
     In `state` they are vectors, which `restored` gives back their shapes: an optimiser of many small arrays would be a
-    third of what is compiled.
+    fourth of what is compiled.
     """
     import optax
 
