@@ -17,12 +17,12 @@ import langenode
 
 ROOT = Path(langenode.__file__).parent
 PACKAGE = "langenode"
-PLUMBING = {"__init__", "__main__", "_compiling", "_types", "_version"}
+PLUMBING = {"__init__", "__main__", "_arrays", "_compiling", "_types", "_version"}
 MOST_ENTRIES = 16
 
 # From the ground up. A package imports itself and lines above its own, nothing else.
 ORDER = (
-    ("_compiling", "_types", "_version"),
+    ("_arrays", "_compiling", "_types", "_version"),
     ("data", "models", "plots", "posteriors", "scores"),
     ("samplers", "simulators"),
     ("config", "inference"),

@@ -116,6 +116,20 @@ def test_gradient_equals_finite_differences_and_chunked_equals_unchunked(name):
     assert_same_gradient(chunked, gradient)
 
 
+def test_padding_to_a_size_class_changes_neither_loss_nor_gradient_nor_score():
+    data = small_data(5, missing=True)
+    problem, plain = quick_problem(Posterior(), data=data)
+    found = []
+    for seen in (plain, objective(problem, data, float, is_whole=True)):
+        evaluate, params = gradient_of(problem, seen)
+        score = jax.jit(lambda keys, seen=seen: seen.score(problem, generate(problem, seen, keys)))
+        found.append((*evaluate(params), score(jax.random.split(KEY, 8))))
+    assert found[1][0].loss != 0.0 and seen.batch.times.shape == (6, 8)
+    np.testing.assert_allclose(found[1][0].loss, found[0][0].loss, rtol=1e-10)
+    assert_same_gradient(found[1][1], found[0][1])
+    np.testing.assert_allclose(found[1][2], found[0][2], rtol=1e-10)
+
+
 @pytest.mark.parametrize("estimator", [pytest.param("sticking", marks=[pytest.mark.slow]), "log_variance"])
 def test_chunked_equals_unchunked_for_the_other_estimators(estimator):
     problem, data = quick_problem(Posterior(), estimator=estimator)

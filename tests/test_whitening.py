@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langenode.data import Dataset
+from langenode.data import Dataset, class_of
 from langenode.inference.density import FEWEST_FOR_MINIBATCH, GivenNoise, InferredNoise, whiten
 from langenode.inference.likelihood import Likelihood, given_noise, inferred_noise
 from langenode.inference.partition import Partition
@@ -198,3 +198,15 @@ def test_inferred_noise_uses_one_row_a_case():
     term = density.log_likelihood.__self__
     assert isinstance(term, InferredNoise)
     assert float(term.num_replicates.sum()) == data.mask.sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_to_a_size_class_changes_no_likelihood(kind):
+    problem, data, density = case(kind)
+    padded = whiten(problem, data, float, in_class=True)
+    assert padded.log_likelihood.__self__.cases.times.shape == class_of(
+        *density.log_likelihood.__self__.cases.times.shape
+    )
+    evaluate = jax.jit(jax.vmap(lambda z: (density.log_likelihood(z), padded.log_likelihood(z))))
+    found, expected = evaluate(jax.random.normal(KEY, (4, density.dim)))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

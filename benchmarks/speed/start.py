@@ -1,6 +1,7 @@
 """Compile time: from the start of `langenode run ou` to its first update, without compiled programs and with them.
 
-Then a second `langenode fit` of another table of the same shape: how many programs it adds to those on disk.
+Then a second `langenode fit` of another table, of the same shape and of a similar one: how many programs it adds to
+those on disk. Tables of at least 40 trajectories are divided once, those of fewer by folds.
 """
 
 import os
@@ -17,6 +18,8 @@ from speed import common
 from speed.common import Timing
 
 UPDATE = re.compile(r"update (\d+)/")
+# Seeds, trajectories and times of tables of one size class: divided once, and by folds.
+SIMILAR = {"": [(1, 50, 20), (2, 46, 19)], "_in_folds": [(1, 38, 20), (2, 36, 19)]}
 
 
 def main() -> None:
@@ -34,9 +37,15 @@ def main() -> None:
             )
             record.results[f"start.{kind}_s"] = timing.median
         record.write(options.out)
-        programs = second_table(folder)
+        programs = programs_of(folder / "same", [(1, 40, 20), (2, 40, 20)])
         record.results["start.programs_of_first_table"], record.results["start.programs_of_second_table"] = programs
         record.notes.append(f"programs compiled by a fit of one table and of another of its shape: {programs}")
+        record.write(options.out)
+        for kind, tables in SIMILAR.items():
+            programs = programs_of(folder / kind, tables)
+            record.results[f"start.programs_of_similar_table{kind}"] = programs[1]
+            sizes = " and ".join(f"{num} x {steps}" for _, num, steps in tables)
+            record.notes.append(f"programs compiled by fits of tables of {sizes} (trajectories x times): {programs}")
     if not options.quick:
         seconds = guided_compilation()
         record.results["start.viscoelastic_guided_compile_s"] = seconds
@@ -60,12 +69,16 @@ def first_update(out: Path, programs: Path) -> float:
     raise RuntimeError(f"langenode run ou ended with {process.wait()} before its first update")
 
 
-def second_table(folder: Path) -> tuple[int, int]:
-    """How many programs a fit of a table adds to an empty folder, and one of another table of its shape to the same."""
-    programs, counts = folder / "of tables", []
-    for seed in (1, 2):
+def programs_of(folder: Path, tables: list[tuple[int, int, int]]) -> tuple[int, int]:
+    """How many programs a fit of a table adds to an empty folder, and one of another table to the same.
+
+    Each has a seed, trajectories and times.
+    """
+    programs, counts = folder / "programs", []
+    folder.mkdir()
+    for seed, num, steps in tables:
         table = folder / f"table{seed}.csv"
-        driven_relaxations(seed).to_csv(table, index=False)
+        driven_relaxations(seed, num, steps).to_csv(table, index=False)
         command = [sys.executable, "-m", "langenode", "fit", str(table), "--out", str(folder / f"fit{seed}")]
         command += ["--set", "training.num_updates=20", "--seed", "0"]
         subprocess.run(

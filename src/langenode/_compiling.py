@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.core import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -19,6 +20,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Where Linux says how many maps of its memory a process may have, and which this one has; a compiled program takes some
 # twenty, and without any left compilation fails. From this share on, programs are forgotten.
 MOST_MAPS, OWN_MAPS, MOST_SHARE = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps"), 0.5
+
+# What becomes part of a program that is just being traced; placing it takes no program of its own.
+CONSTANT = np.zeros(())
 
 LIGHT = {"xla_backend_optimization_level": 1}
 LIGHT_WITHOUT_FUSION = {**LIGHT, "xla_cpu_use_fusion_emitters": False}
@@ -62,7 +66,7 @@ def _jit(function: Function, options: tuple[tuple[str, Any], ...]) -> Function:
 def _is_within_another(args: Any, kwargs: Any) -> bool:
     """Whether another program is just being traced, and so are the arguments, or even a constant would be."""
     leaves = jax.tree.leaves((args, kwargs))
-    return any(isinstance(leaf, Tracer) for leaf in (*leaves, jax.lax.full((), 0.0)))
+    return any(isinstance(leaf, Tracer) for leaf in (*leaves, jax.device_put(CONSTANT)))
 
 
 @functools.cache

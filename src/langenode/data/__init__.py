@@ -23,6 +23,7 @@ from langenode.data.outliers import Outlier, find_outliers, robust_spread
 from langenode.data.reading import Reading
 from langenode.data.refining import Refined, refine
 from langenode.data.scaling import Scaling
+from langenode.data.size_classes import class_of, extended
 from langenode.data.starts import (
     all_readings,
     from_first_complete_row,
@@ -62,8 +63,10 @@ __all__ = [
     "assign_folds",
     "by_fold",
     "check_fittable",
+    "class_of",
     "cut_into_windows",
     "estimate_noise",
+    "extended",
     "find_levels",
     "find_modes",
     "find_outliers",

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
+from langenode._arrays import placed
 from langenode._types import Array, Int
 from langenode.data.building import broadcast, number_conditions, number_labels, stack_trajectories, with_columns
 from langenode.data.checks import (
@@ -289,22 +290,17 @@ class Dataset:
         if not np.array_equal(valid_cells(times), valid_cells(self.times)):
             raise DataError(f"times must differ in {wanted}; some become equal; start them at 0 or use float64")
         return Batch(
-            times=_placed(times),
-            inputs=_placed(cast(self.inputs, wanted, "inputs")),
-            outputs=_placed(cast(self.outputs, wanted, "outputs")),
-            mask=_placed(self.mask),
-            initial=None if self.initial is None else _placed(cast(self.initial, wanted, "initial")),
-            condition=_placed(self.condition.astype(np.int32)),
+            times=placed(times),
+            inputs=placed(cast(self.inputs, wanted, "inputs")),
+            outputs=placed(cast(self.outputs, wanted, "outputs")),
+            mask=placed(self.mask),
+            initial=None if self.initial is None else placed(cast(self.initial, wanted, "initial")),
+            condition=placed(self.condition.astype(np.int32)),
         )
 
     def scaled(self, scaling: Callable[["Dataset"], "Dataset"]) -> "Dataset":
         """Apply a `Scaling`; a column that changes loses its physical unit."""
         return scaling(self)
-
-
-def _placed(values: np.ndarray) -> Array:
-    """An array of JAX's own. `jnp.asarray` would compile a program for every shape."""
-    return jax.device_put(np.array(values))
 
 
 def _positions(index: Any, num: int) -> np.ndarray:

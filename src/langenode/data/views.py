@@ -5,8 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._types import Array, Bool, Float, Int
 from langenode.data.checks import DataError
+from langenode.data.size_classes import class_of, extended
 
 
 class Cases(NamedTuple):
@@ -34,6 +36,22 @@ class Batch(NamedTuple):
     mask: Bool[Array, "traj time out"]
     initial: Float[Array, "traj state"] | None
     condition: Int[Array, " traj"]
+
+    def in_class(self) -> "Batch":
+        """The same padded to its size class: further times of nothing observed, and trajectories of nothing at all."""
+        sizes = class_of(*self.times.shape)
+        if 0 in self.times.shape or sizes == self.times.shape:
+            return self
+        extend = lambda leaf, fill=None: placed(extended(np.asarray(leaf), sizes, fill))  # noqa: E731
+        alone = lambda leaf: placed(extended(np.asarray(leaf), sizes[:1]))  # noqa: E731
+        return Batch(
+            times=extend(self.times),
+            inputs=extend(self.inputs),
+            outputs=extend(self.outputs, 0.0),
+            mask=extend(self.mask, False),
+            initial=None if self.initial is None else alone(self.initial),
+            condition=alone(self.condition),
+        )
 
 
 def are_crossed(unit: np.ndarray, condition: np.ndarray) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from langenode._compiling import quick_jit
+from langenode._types import Array, Float
 from langenode.config import Config
 from langenode.data import refine
 from langenode.experiments.base import Drawing, Results
@@ -15,7 +17,8 @@ from langenode.inference.point_fit import fitted_outputs
 from langenode.inference.predictions import observable, predict
 from langenode.scores import metrics as metrics_of
 
-NUM_BAND_TIMES, NUM_BAND_SAMPLES = 120, 512
+# Times of a panel: nearly all grids of readings are then refined to fewer than 128, one size class.
+NUM_BAND_TIMES, NUM_BAND_SAMPLES = 96, 512
 # Paths of the sampler that are drawn, as many as in the paper, and most weights of which they are shown.
 NUM_PATHS, MOST_WEIGHTS = 50, 6
 # What follows the name of a layer in that of a weight.
@@ -135,6 +138,11 @@ def beside_plain(results: Results) -> dict[str, Drawing]:
     return {"skill": Drawing(figure, "Beside plain predictors", caption, alt, numbers)}
 
 
+@quick_jit
+def _paths(posterior: Any, keys: Array) -> Float[Array, "path knot dim"]:
+    return jax.vmap(lambda key: posterior.path(key=key))(keys)
+
+
 def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawing:
     """Draw runs of the sampler in pseudo-time from their start, for some weights of each layer."""
     from langenode import plots
@@ -144,7 +152,7 @@ def weight_paths(results: Results, names: Sequence[str] | None = None) -> Drawin
     names = results.problem.partition.names if names is None else names
     chosen = some_of_each_layer(names, results.weights.std(0))
     keys = jax.random.split(results.key, NUM_PATHS)
-    paths = np.asarray(jax.jit(jax.vmap(lambda k: posterior.path(key=k)[:, chosen]))(keys))
+    paths = np.asarray(_paths(posterior, keys))[:, :, chosen]
     point = np.asarray(results.problem.partition.flatten(results.mle))
     figure = plots.weight_paths(grid, paths, [names[int(i)] for i in chosen], point[chosen])
     caption = (

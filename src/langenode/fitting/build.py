@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._types import OnStep, PRNGKeyArray
 from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
 from langenode.data import Dataset, Scaling, knees, refine, revealed_start
@@ -52,7 +53,7 @@ class Streams(NamedTuple):
         if not 0 <= seed <= LARGEST_SEED:
             raise ConfigError(f"a seed must be a number from 0 to {LARGEST_SEED}; got {seed}; choose another")
         key = jax.random.key(seed)
-        return cls(*(jax.random.fold_in(key, number) for number in range(len(cls._fields))))
+        return cls(*(jax.random.fold_in(key, np.uint32(number)) for number in range(len(cls._fields))))
 
 
 class Assembled(NamedTuple):
@@ -154,10 +155,11 @@ def training_objectives(config: Config, problem: Problem, data: Prepared) -> tup
     if config.population.directions == "model":
         options["directions_key"] = Streams.of(config.seed).evaluation
     dtype = jnp.dtype(config.precision)
-    train = objective(problem, data.train, dtype, **options)
+    is_whole = config.training.batch_trajectories is None
+    train = objective(problem, data.train, dtype, **options, is_whole=is_whole)
     if data.validation is None or not _can_validate(problem):
         return train, None
-    return train, objective(problem, data.validation, dtype, **options)
+    return train, objective(problem, data.validation, dtype, **options, is_whole=True)
 
 
 def _can_validate(problem: Problem) -> bool:
@@ -281,7 +283,7 @@ def assemble(
         # The weights of a population spread as its units do, however precisely these are measured.
         scatter = noise_from_replicates(data.train, fitted_outputs(model, data.train))
     stated = make_prior(config, model if start is None else start, model, partition, scatter, data.train)
-    posterior: AbstractPosterior = Empirical(weights[None])
+    posterior: AbstractPosterior = Empirical(placed(np.asarray(weights)[None]))
     if with_posterior:
         posterior = make_posterior(config, model, partition, stated.prior, likelihood, target, data.train)
     problem = Problem(model, partition, stated.prior, likelihood, target, posterior)

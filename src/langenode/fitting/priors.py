@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._types import PRNGKeyArray
 from langenode.config import Config, ConfigError
 from langenode.data import Dataset
@@ -85,9 +86,7 @@ def make_prior(
         scale = found.scale.copy()
     centre = np.zeros(partition.dim) if options.mean == "zero" else np.array(weights, float)
     scale, centre = _with_given(scale, options.scales, partition), _with_given(centre, options.means, partition)
-    prior = GaussianPrior(
-        *(jnp.asarray(part, weights.dtype) for part in (centre, scale, *bounds_of(config, partition)))
-    )
+    prior = GaussianPrior(*(placed(part, weights.dtype) for part in (centre, scale, *bounds_of(config, partition))))
     _check_mass(prior, partition)
     return Stated(prior, unidentified)
 

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
-from langenode.data import Batch, Dataset
+from langenode.data import Batch, Dataset, extended
 from langenode.inference.likelihood import Likelihood, standard_innovations
 from langenode.inference.noise import Levels, noise_scale
 from langenode.inference.partition import Partition
@@ -54,15 +55,15 @@ class GivenNoise(eqx.Module):
 
     model: WhitenedModel
     cases: Batch
-    seen: Int[Array, " cells"]  # the places of observed cells among all
+    seen: Int[Array, " cells"] | None  # the places of observed cells among all; None takes all
     root_precision: Float[Array, "case time out"]  # sqrt(sum of 1 / sigma^2) over replicates; zero where unobserved
     constant: Float[Array, ""]  # what does not depend on the weights
     temperature: float = eqx.field(static=True)
 
     def residual(self, z: Float[Array, " dim"]) -> Float[Array, " cells"]:
         """Standardised residuals; their half squares are all of the log-likelihood that depends on z."""
-        standard = jnp.ravel(self.root_precision * self.model.error(z, self.cases))
-        return standard[self.seen] / math.sqrt(self.temperature)
+        standard = self.root_precision * self.model.error(z, self.cases)
+        return _chosen(standard, self.seen) / math.sqrt(self.temperature)
 
     def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """The tempered log-likelihood of all data."""
@@ -84,7 +85,7 @@ class InferredNoise(eqx.Module):
 
     model: WhitenedModel
     cases: Batch
-    seen: Int[Array, " cells"]  # the places of observed cells among all
+    seen: Int[Array, " cells"] | None  # the places of observed cells among all; None takes all
     num_replicates: Float[Array, "case time out"]  # zero where unobserved
     scatter: Float[Array, "case time out"]  # sum of squares of the replicates about their mean
     log_noise: Float[Array, "*part out"]  # of the point fit
@@ -97,7 +98,7 @@ class InferredNoise(eqx.Module):
         error = self.model.error(z, self.cases)
         standard = jnp.sqrt(self.num_replicates) * error / self.scale
         pull = _noise_pull(self.model.at(z).log_noise, self.log_noise, self.num_replicates.sum((0, 1)))
-        return jnp.concatenate([jnp.ravel(standard)[self.seen], pull]) / math.sqrt(self.temperature)
+        return jnp.concatenate([_chosen(standard, self.seen), pull]) / math.sqrt(self.temperature)
 
     def log_likelihood(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         """The tempered log-likelihood of all data."""
@@ -195,11 +196,11 @@ class _Minibatches(eqx.Module):
         return self.term.minibatch(z, jax.random.choice(key, num, (self.size,), replace=False))
 
 
-def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = None) -> Density:
+def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = None, in_class: bool = False) -> Density:
     """The posterior (or tempered posterior) of a problem given scaled data, in whitened coordinates.
 
     `prior.to_weights` leads back. `batch` is the number of cases in a mini-batch; by default a quarter of them, or all
-    where they are few.
+    where they are few. With `in_class` the data are padded to their size class, without mini-batches and probe.
     """
     if isinstance(problem.target, Population | Hierarchical) or problem.likelihood is None:
         raise ValueError(
@@ -208,12 +209,14 @@ def whiten(problem: Problem, data: Dataset, dtype: Any, *, batch: int | None = N
         )
     noise = cast(problem.likelihood, dtype)
     model = cast(WhitenedModel(problem.model, problem.partition, problem.prior), dtype)
-    term = _data_term(model, noise, data, problem.target.temperature, dtype)
+    term = _data_term(model, noise, data, problem.target.temperature, dtype, in_class=in_class)
+    dim, dtype = problem.partition.dim, jnp.dtype(dtype)
+    if in_class:
+        return Density(term.log_likelihood, Forwards(term.residual), None, dim, dtype, None)
     num = len(term.cases.times)
     size = max(1, num // 4) if batch is None else min(batch, num)
     minibatch = _Minibatches(term, size) if num >= FEWEST_FOR_MINIBATCH and size < num else None
     probe = Probe(model, outside(term.cases))
-    dim, dtype = problem.partition.dim, jnp.dtype(dtype)
     return Density(term.log_likelihood, Forwards(term.residual), minibatch, dim, dtype, probe)
 
 
@@ -228,7 +231,7 @@ def places(density: Density) -> tuple[Place, Place]:
     """Where the residuals of outputs and the probe's predictions are, for a density made by `whiten`."""
     term: Any = getattr(density.residual, "function").__self__  # noqa: B009
     probe: Any = density.probe
-    seen = np.asarray(term.seen) if hasattr(term, "seen") else slice(None)
+    seen = np.asarray(term.seen) if getattr(term, "seen", None) is not None else slice(None)
     num_outputs = term.cases.outputs.shape[-1]
     return _place(term.cases, num_outputs, seen), _place(probe.cases, num_outputs, slice(None))
 
@@ -240,9 +243,13 @@ def _place(cases: Batch, num_outputs: int, seen: Any) -> Place:
     return Place(*(np.broadcast_to(part, shape).ravel()[seen] for part in (times[..., None], starts[:, None, None])))
 
 
-def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any) -> DataTerm:
+def _data_term(
+    model: WhitenedModel, noise: Likelihood, data: Dataset, temperature: float, dtype: Any, *, in_class: bool
+) -> DataTerm:
+    batch_of = lambda part: part.arrays(dtype).in_class() if in_class else part.arrays(dtype)  # noqa: E731
     if noise.correlation_time is not None or noise.mode_weights.shape[0] > 1:
-        cases = data.arrays(dtype)
+        cases = batch_of(data)
+        noise = noise.extended(*cases.times.shape)
         log_noise = _fitted_log_noise(model.model, cases, noise) if noise.sigma is None else None
         return GeneralNoise(model, cases, noise, log_noise, temperature)
     first, case = distinct_cases(data)
@@ -253,16 +260,26 @@ def _data_term(model: WhitenedModel, noise: Likelihood, data: Dataset, temperatu
         weight, mean, scatter = _pooled(data, case, precision, shape)
         log_scales = np.log(sigma[data.mask]) + 0.5 * np.log(2.0 * np.pi)
         constant = -0.5 * scatter.sum() - log_scales.sum()
-        cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
-        root = jnp.asarray(np.sqrt(weight), dtype)
-        return GivenNoise(model, cases, _seen(cases), root, jnp.asarray(constant, dtype), temperature)
+        cases = batch_of(data.select(first))
+        sizes = cases.times.shape
+        cases = cases._replace(outputs=placed(extended(mean, sizes, 0.0), dtype))
+        root, seen = placed(extended(np.sqrt(weight), sizes, 0.0), dtype), None if in_class else _seen(cases)
+        return GivenNoise(model, cases, seen, root, placed(constant, dtype), temperature)
     weight, mean, scatter = _pooled(data, case, np.where(data.mask, 1.0, 0.0), shape)
-    cases = data.select(first).arrays(dtype)._replace(outputs=jnp.asarray(mean, dtype))
-    log_noise = model.model.log_noise
-    fitted = cases.outputs - model.error(model.prior.to_standard(model.partition.flatten(model.model)), cases)
-    scale = noise_scale(log_noise[None], fitted[None], noise.levels)[0]
-    count, scatter = jnp.asarray(weight, dtype), jnp.asarray(scatter, dtype)
-    return InferredNoise(model, cases, _seen(cases), count, scatter, log_noise, scale, noise.levels, temperature)
+    cases = batch_of(data.select(first))
+    cases = cases._replace(outputs=placed(extended(mean, cases.times.shape, 0.0), dtype))
+    count, scatter = (placed(extended(part, cases.times.shape, 0.0), dtype) for part in (weight, scatter))
+    log_noise, seen = model.model.log_noise, None if in_class else _seen(cases)
+    scale = _fitted_scale(model, cases, noise.levels)
+    return InferredNoise(model, cases, seen, count, scatter, log_noise, scale, noise.levels, temperature)
+
+
+@quick_jit
+def _fitted_scale(model: WhitenedModel, cases: Batch, levels: Levels | None) -> Float[Array, "#case #time out"]:
+    """The noise scale of the point fit."""
+    point = model.prior.to_standard(model.partition.flatten(model.model))
+    fitted = cases.outputs - model.error(point, cases)
+    return noise_scale(model.model.log_noise[None], fitted[None], levels)[0]
 
 
 @quick_jit
@@ -297,6 +314,10 @@ def _pooled(
 def _seen(cases: Batch) -> Int[Array, " cells"]:
     # By NumPy: JAX would compile a program for every step of it.
     return jax.device_put(np.flatnonzero(np.asarray(cases.mask)))
+
+
+def _chosen(values: Array, seen: Array | None) -> Array:
+    return jnp.ravel(values) if seen is None else jnp.ravel(values)[seen]
 
 
 def _take(cases: Batch, chosen: Array) -> Batch:

@@ -21,7 +21,7 @@ def log_weights(
 
     `data` must be scaled already. Draws are evaluated in chunks of about 100 MB unless `chunk` is given.
     """
-    density = whiten(problem, data, problem.prior.mean.dtype)
+    density = whiten(problem, data, problem.prior.mean.dtype, in_class=True)
     assert density.residual is not None
     num_cells = jax.eval_shape(density.residual, problem.prior.mean).shape[0]
     chunk = max(1, min(256, LARGEST_CHUNK // max(num_cells, 1))) if chunk is None else chunk

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._types import Array, Bool, Float, Int
-from langenode.data import DataError, Dataset
+from langenode.data import DataError, Dataset, extended
 from langenode.inference.noise import Levels, noise_scale
 from langenode.posteriors.base import log_normal
 
@@ -53,6 +54,14 @@ class Likelihood(eqx.Module):
             return self
         shift = None if self.shift is None else self.shift[:, index]
         return Likelihood(self.sigma[:, index], self.mode_weights, self.correlation_time, self.levels, shift)
+
+    def extended(self, num: int, num_times: int) -> "Likelihood":
+        """The same noise where trajectories and times were padded to these numbers."""
+        if self.sigma is None:
+            return self
+        longer = lambda part: placed(extended(np.asarray(part), (len(part), num, num_times)))  # noqa: E731
+        shift = None if self.shift is None else longer(self.shift)
+        return Likelihood(longer(self.sigma), self.mode_weights, self.correlation_time, self.levels, shift)
 
     def mean_squares(self) -> Float[np.ndarray, "mode traj time out"]:
         """The mean square of every mode about the prediction, where sigma is stored."""

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.data import Batch, Cases, Dataset
@@ -32,6 +33,7 @@ class LikelihoodObjective(Objective):
     batch: Batch
     likelihood: Likelihood
     weight: float = eqx.field(static=True, default=1.0)
+    num: Float[Array, ""] | None = None  # of trajectories; None where none of the batch is padding
 
     def pick(
         self, key: PRNGKeyArray, num_trajectories: int | None, num_conditions: int | None
@@ -71,7 +73,10 @@ class LikelihoodObjective(Objective):
     def score(self, problem: Problem, samples: Sample) -> Float[Array, ""]:
         """Minus the log predictive density of a trajectory, on average."""
         density = self.log_likelihood(problem, samples)
-        return -jnp.mean(jax.nn.logsumexp(density, axis=0) - jnp.log(density.shape[0]))
+        each = jax.nn.logsumexp(density, axis=0) - jnp.log(density.shape[0])
+        if self.num is None:
+            return -jnp.mean(each)
+        return -jnp.sum(jnp.where(jnp.arange(len(each)) < self.num, each, 0.0)) / self.num
 
     def log_likelihood(self, problem: Problem, samples: Sample) -> Float[Array, "sample traj"]:
         """Log density of every trajectory under every sample."""
@@ -172,11 +177,13 @@ def objective(
     max_components: int = 16,
     component_floor: float = 0.0,
     directions_key: PRNGKeyArray | None = None,
+    is_whole: bool = False,
 ) -> Objective:
     """What the problem's target asks of data, which are scaled already; the options are those of `observe`.
 
     With `directions_key` the principal components of a population are sought within the span of what the model does
-    under draws of the weights, which are those of the reference before training.
+    under draws of the weights, which are those of the reference before training. Where training takes all data at once
+    (`is_whole`) their arrays are padded to a size class.
     """
     target = problem.target
     if not isinstance(target, Population):
@@ -184,7 +191,8 @@ def objective(
             raise ValueError("a hierarchical fit has an objective of its own; use inference.hierarchical.estimate")
         if problem.likelihood is None:
             raise ValueError(f"target={target.name!r} needs a likelihood; got none; give sigma or infer it")
-        return LikelihoodObjective(target, data.arrays(dtype), cast(problem.likelihood, dtype))
+        found = LikelihoodObjective(target, data.arrays(dtype), cast(problem.likelihood, dtype))
+        return _in_class(found) if is_whole else found
     cases, replicates = data.cases(), data.replicates()
     if target.joint and not replicates.present.all(1).any():
         raise ValueError(
@@ -205,10 +213,17 @@ def objective(
     )
     observed = cast(observed, dtype)
     # The marginal likelihood has the noise in its kernel; the other losses see it simulated.
-    on_top = None if noise is None or target.kind == "log_mean_exp" else jnp.asarray(noise, dtype)
-    initial = None if replicates.initial is None else jnp.asarray(replicates.initial, dtype)
-    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
+    on_top = None if noise is None or target.kind == "log_mean_exp" else placed(noise, dtype)
+    initial = None if replicates.initial is None else placed(replicates.initial, dtype)
+    times, inputs = placed(cases.times, dtype), placed(cases.inputs, dtype)
     return PopulationObjective(target, observed, times, inputs, initial, observed, on_top)
+
+
+def _in_class(whole: LikelihoodObjective) -> LikelihoodObjective:
+    """The same with its arrays padded, for the program of their size class; not for mini-batches."""
+    batch = whole.batch.in_class()
+    num = placed(len(whole.batch.times), batch.times.dtype)
+    return LikelihoodObjective(whole.target, batch, whole.likelihood.extended(*batch.times.shape), num=num)
 
 
 def simulated_outputs(
@@ -219,16 +234,16 @@ def simulated_outputs(
         return None
     cases, initial = data.cases(), data.replicates().initial
     weights = sample_weights(problem.posterior, num_samples, key=key)
-    times, inputs = jnp.asarray(cases.times, weights.dtype), jnp.asarray(cases.inputs, weights.dtype)
-    start = None if initial is None else jnp.asarray(initial.mean(0), weights.dtype)
+    times, inputs = placed(cases.times, weights.dtype), placed(cases.inputs, weights.dtype)
+    start = None if initial is None else placed(initial.mean(0), weights.dtype)
     return np.asarray(compiled_simulate(problem.model, problem.partition, weights, times, inputs, start), float)
 
 
 def mean_responses(model: Any, cases: Cases, initial: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     """Outputs of one model for every member and condition, from the members' own starts."""
     dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
-    times, inputs = jnp.asarray(cases.times, dtype), jnp.asarray(cases.inputs, dtype)
-    starts = None if initial is None else jnp.asarray(initial, dtype)
+    times, inputs = placed(cases.times, dtype), placed(cases.inputs, dtype)
+    starts = None if initial is None else placed(initial, dtype)
     return np.broadcast_to(np.asarray(_responses(model, times, inputs, starts), float), shape)
 
 

@@ -13,7 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
+from langenode._arrays import placed
 from langenode._types import Array, Float
 
 Where = str | Callable[[Any], Any]
@@ -83,7 +85,10 @@ class Partition(eqx.Module):
         leaves = jax.tree.leaves(model)
         if not self.positions:
             return jnp.zeros(0, jnp.result_type(*(leaf for leaf in leaves if eqx.is_inexact_array(leaf))))
-        return jnp.concatenate([jnp.ravel(leaves[i]) for i in self.positions])
+        chosen = [leaves[i] for i in self.positions]
+        if any(isinstance(leaf, Tracer) for leaf in chosen):
+            return jnp.concatenate([jnp.ravel(leaf) for leaf in chosen])
+        return placed(np.concatenate([np.ravel(leaf) for leaf in chosen]))
 
     def combine(self, model: Any, weights: Float[Array, " dim"]) -> Any:
         """The model with its stochastic weights replaced; all other leaves are the model's own, not copies."""

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float, OnStep
-from langenode.data import Batch, Dataset
+from langenode.data import Batch, Dataset, extended
 from langenode.inference import descent
 from langenode.inference.errors import FitError
 from langenode.models import has_own_noise
@@ -60,12 +61,12 @@ def fit_mle(
     params = jax.tree.map(lambda leaf, unit: _rescaled(leaf, unit, np.divide, dtype), given, units)
     misfit = _transition_misfit(data, dtype) if has_own_noise(model) else _squared_misfit(data, sigma, dtype)
     # Numbers are arrays, so that another data set of the same shape runs the same program.
-    as_array = functools.partial(jnp.asarray, dtype=dtype)
+    as_array = functools.partial(placed, dtype=dtype)
     loss = _Loss(misfit, static, jax.tree.map(as_array, units), as_array(penalty))
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
 
     def function(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _value_and_gradient(loss, like, jnp.asarray(flat, dtype))
+        value, gradient = _value_and_gradient(loss, like, placed(flat, dtype))
         return float(value), np.asarray(gradient, float)
 
     flat, losses = descent.adam(
@@ -131,9 +132,8 @@ def _squared_misfit(data: Dataset, sigma: np.ndarray | None, dtype: Any) -> _Squ
     if sigma is not None:
         return _weighted_misfit(data, sigma, dtype)
     common = replicates_mean(data)
-    batch = common.cases.arrays(dtype)
-    weight = jnp.where(batch.mask, jnp.asarray(common.num_members, dtype)[:, None, None], 0.0)
-    return _SquaredMisfit(batch, weight / jnp.asarray(output_spread(data) ** 2 * data.mask.sum(), dtype))
+    weight = np.where(common.cases.mask, common.num_members[:, None, None], 0.0)
+    return _in_class(common.cases, weight / (output_spread(data) ** 2 * data.mask.sum()), dtype)
 
 
 def _weighted_misfit(data: Dataset, sigma: np.ndarray, dtype: Any) -> _SquaredMisfit:
@@ -144,8 +144,13 @@ def _weighted_misfit(data: Dataset, sigma: np.ndarray, dtype: Any) -> _SquaredMi
     np.add.at(weight, case, precision)
     np.add.at(sums, case, precision * data.outputs)
     mean = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0.0)
-    batch = dataclasses.replace(first, outputs=mean).arrays(dtype)
-    return _SquaredMisfit(batch, jnp.asarray(weight / data.mask.sum(), dtype))
+    return _in_class(dataclasses.replace(first, outputs=mean), weight / data.mask.sum(), dtype)
+
+
+def _in_class(cases: Dataset, weight: np.ndarray, dtype: Any) -> _SquaredMisfit:
+    """The misfit with its arrays padded, for the program of their size class."""
+    batch = cases.arrays(dtype).in_class()
+    return _SquaredMisfit(batch, placed(extended(weight, batch.times.shape, 0.0), dtype))
 
 
 def _transition_misfit(data: Dataset, dtype: Any) -> _TransitionMisfit:
@@ -202,7 +207,7 @@ def _with_noise_of_residuals(model: Any, data: Dataset) -> Any:
     rms = np.maximum(rms, 1e-3 * output_spread(data))
     # Of two parts the second, in proportion to the level, is found later.
     full = np.broadcast_to(np.log(rms), model.log_noise.shape)
-    return eqx.tree_at(lambda m: m.log_noise, model, jnp.asarray(full, model.log_noise.dtype))
+    return eqx.tree_at(lambda m: m.log_noise, model, placed(full, model.log_noise.dtype))
 
 
 @quick_jit
@@ -246,8 +251,8 @@ def output_spread(data: Dataset) -> np.ndarray:
 def fitted_outputs(model: Any, data: Dataset) -> np.ndarray:
     """The model's outputs for every trajectory, from its own start."""
     dtype = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))[0].dtype
-    batch = data.arrays(dtype)
-    return np.asarray(_outputs(model, batch), float)
+    outputs = np.asarray(_outputs(model, data.arrays(dtype).in_class()), float)
+    return outputs[: data.num_trajectories, : data.num_times]
 
 
 @quick_jit

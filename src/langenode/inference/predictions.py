@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, PRNGKeyArray
-from langenode.data import Dataset, Scaling, refine
+from langenode.data import Dataset, Scaling, class_of, extended, refine
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
@@ -121,13 +122,22 @@ def _starts(
     if replicates.initial is None:
         return None
     # Plain arithmetic by NumPy: JAX would compile a program for every step of it.
-    members = np.asarray(_compiled_members(keys.members, jax.device_put(replicates.present), len(weights)))
+    present = replicates.present
+    members = np.zeros((len(weights), present.shape[1]), int)
+    if len(present) > 1:
+        members = np.asarray(_compiled_members(keys.members, placed(present), len(weights)))
     start = replicates.initial.astype(weights.dtype)[members, np.arange(members.shape[1])]
     if rule.starts_at_reading:
         scales = rule.noise_factor * noise_scales(problem, weights, start[:, :, None])[:, :, 0]
-        noise = np.asarray(_compiled_normal(keys.start_noise, start.shape, start.dtype))
-        start = start + scales.astype(start.dtype) * noise
+        start = start + scales.astype(start.dtype) * _normal(keys.start_noise, start, data.num_times)
     return jax.device_put(start)
+
+
+def _normal(key: PRNGKeyArray, like: np.ndarray, num_times: int) -> np.ndarray:
+    """Normal numbers for starts, the first of as many as their size class needs: each depends on its place alone."""
+    num_samples, num, num_known = like.shape
+    in_class = num_samples * class_of(num, num_times)[0] * num_known
+    return np.asarray(_compiled_normal(key, (in_class,), like.dtype))[: like.size].reshape(like.shape)
 
 
 def _simulated(
@@ -139,7 +149,12 @@ def _simulated(
     chunk: int,
 ) -> np.ndarray:
     dtype, cases = weights.dtype, data.cases()
-    times, inputs = (jax.device_put(values.astype(dtype)) for values in (cases.times, cases.inputs))
+    num, num_times = cases.times.shape
+    # Padded to a size class, but where noise of the model's own is drawn for every time.
+    sizes = (num, num_times) if num == 0 or noise_keys is not None else class_of(num, num_times)
+    times, inputs = (placed(extended(values, sizes), dtype) for values in (cases.times, cases.inputs))
+    if start is not None and sizes[0] > num:
+        start = placed(extended(np.asarray(start), (len(start), sizes[0])))
     parts = []
     for i in range(0, len(weights), chunk):
         some = weights[i : i + chunk]
@@ -147,7 +162,8 @@ def _simulated(
         keys = None if noise_keys is None else noise_keys[i : i + chunk]
         devices = devices_for(len(some), len(times))
         given = (problem.model, problem.partition, some, times, inputs, starts, keys)
-        parts.append(compiled_simulate(*given) if devices == ALONE else gathered(_simulated_over(devices, *given)))
+        found = compiled_simulate(*given) if devices == ALONE else gathered(_simulated_over(devices, *given))
+        parts.append(np.asarray(found)[:, :num, :num_times])
     return np.concatenate(parts)
 
 

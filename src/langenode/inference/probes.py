@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._types import Array, Float
 from langenode.data import Batch
 
@@ -31,16 +32,18 @@ def outside(cases: Batch) -> Batch:
 
     Where neither inputs nor starts differ between cases, the start is shifted to both sides.
     """
+    # Plain arithmetic by NumPy: JAX would compile a program for every step of it.
+    every: Any = jax.tree.map(np.asarray, cases)
     chosen = _outermost(cases)
-    part = jax.tree.map(lambda leaf: leaf[chosen], cases)
-    inputs, initial = _stretched(part.inputs, cases.inputs), part.initial
-    if initial is not None and cases.initial is not None:
-        stretched = _stretched(initial, cases.initial)
-        if not _varies(cases.initial) and not _varies(cases.inputs):
-            stretched = jnp.concatenate([initial - SHIFT, initial + SHIFT])
-            part, inputs = (jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), tree) for tree in (part, inputs))
+    part = jax.tree.map(lambda leaf: leaf[chosen], every)
+    inputs, initial = _stretched(part.inputs, every.inputs), part.initial
+    if initial is not None:
+        stretched = _stretched(initial, every.initial)
+        if not _varies(every.initial) and not _varies(every.inputs):
+            stretched = np.concatenate([initial - SHIFT, initial + SHIFT])
+            part, inputs = (jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), tree) for tree in (part, inputs))
         initial = stretched
-    return part._replace(inputs=inputs, initial=initial)
+    return jax.tree.map(placed, part._replace(inputs=inputs, initial=initial))
 
 
 def _outermost(cases: Batch) -> np.ndarray:
@@ -55,11 +58,11 @@ def _outermost(cases: Batch) -> np.ndarray:
     return np.sort(order[:MOST_CASES])
 
 
-def _stretched(values: Array, of_all: Array) -> Array:
+def _stretched(values: np.ndarray, of_all: np.ndarray) -> np.ndarray:
     axes = tuple(range(values.ndim - 1))
     centre = 0.5 * (of_all.max(axis=axes) + of_all.min(axis=axes)) if of_all.size else 0.0
     return centre + STRETCH * (values - centre)
 
 
-def _varies(values: Array) -> bool:
-    return bool(values.size and np.ptp(np.asarray(values), axis=0).max() > 0.0)
+def _varies(values: np.ndarray) -> bool:
+    return bool(values.size and np.ptp(values, axis=0).max() > 0.0)

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import logsumexp
 
 from langenode._types import Array, Float
 from langenode.posteriors import Density
@@ -117,6 +116,8 @@ def _value_gradient_hessian(density: Density, z: Float[Array, " dim"]) -> tuple[
 
 
 def _moments(points: np.ndarray, units: np.ndarray, logs: np.ndarray, log_volume: float, step: float) -> GridMoments:
+    from scipy.special import logsumexp
+
     dim = units.shape[1]
     log_evidence = logsumexp(logs) + dim * np.log(step) + log_volume
     is_coarse = np.all(np.round((units + REACH) / step).astype(int) % 2 == 0, axis=1)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float
 from langenode.data import Batch, Dataset
@@ -58,7 +59,17 @@ def trajectory_jacobians(
     return residual, jnp.where(batch.mask[..., None], jacobian, 0.0)
 
 
-compiled_jacobians = quick_jit(trajectory_jacobians)
+_compiled_jacobians = quick_jit(trajectory_jacobians)
+
+
+def compiled_jacobians(
+    model: Any, partition: Partition, batch: Batch
+) -> tuple[Float[np.ndarray, "traj time out"], Float[np.ndarray, "traj time out dim"]]:
+    """`trajectory_jacobians` by the program of the batch's size class."""
+    num, num_times = batch.times.shape
+    found = _compiled_jacobians(model, partition, batch.in_class())
+    residual, jacobian = (np.asarray(part)[:num, :num_times] for part in found)
+    return residual, jacobian
 
 
 def population_reference(
@@ -96,7 +107,7 @@ def population_reference(
         cells = np.broadcast_to(np.maximum(noise, ridge), data.outputs.shape[1:]).ravel()
         scale = _noise_free_scale(jacobian / cells[:, None], residual / cells, case, data.unit, scale)
     scale = scale * min(1.0, MOST_REFERENCE_SPREAD / max(_relative_spread(jacobian, case, residual, scale), 1e-12))
-    return Reference(jnp.asarray(centre, dtype), jnp.asarray(scale, dtype))
+    return Reference(placed(centre, dtype), placed(scale, dtype))
 
 
 def _relative_spread(jacobian: np.ndarray, case: np.ndarray, residual: np.ndarray, scale: np.ndarray) -> float:
@@ -168,7 +179,7 @@ def laplace_reference(
     prior_mean, precision = np.asarray(prior.mean, float), np.asarray(prior.scale, float) ** -2.0
 
     def quadratic(weights: np.ndarray) -> Quadratic:
-        linear = compiled_jacobians(partition.combine(model, jnp.asarray(weights, dtype)), partition, batch)
+        linear = compiled_jacobians(partition.combine(model, placed(weights, dtype)), partition, batch)
         value, gradient, hessian = _normal_equations(*linear, inverse)
         offset = weights - prior_mean
         value += 0.5 * float((precision * offset**2).sum())
@@ -177,7 +188,7 @@ def laplace_reference(
     start = np.asarray(partition.flatten(model), float)
     mean, hessian = find_mode(quadratic, start, num_iterations=num_iterations)
     if likelihood.sigma is None:
-        final = partition.combine(model, jnp.asarray(mean, dtype))
+        final = partition.combine(model, placed(mean, dtype))
         sigma = reference_sigma(final, data, likelihood)
         information, log_sigma = _noise_information(model, partition, data, sigma)
         information = information / temperature
@@ -189,12 +200,12 @@ def laplace_reference(
 
 
 def _normal_equations(
-    residual: Float[Array, "traj time out"], jacobian: Float[Array, "traj time out dim"], inverse: np.ndarray
+    residual: Float[np.ndarray, "traj time out"], jacobian: Float[np.ndarray, "traj time out dim"], inverse: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
     """`r' S^-1 r / 2`, `J' S^-1 r` and `J' S^-1 J`, in 64 bits: in 32 the small curvatures drown in the large ones."""
     dim = jacobian.shape[-1]
     objective, gradient, hessian = 0.0, np.zeros(dim), np.zeros((dim, dim))
-    for r, j, weight in zip(np.asarray(residual), np.asarray(jacobian), inverse, strict=True):
+    for r, j, weight in zip(residual, jacobian, inverse, strict=True):
         values, rows, weight = r.ravel().astype(float), j.reshape(-1, dim).astype(float), weight.ravel()
         objective += 0.5 * float((weight * values**2).sum())
         gradient += rows.T @ (weight * values)
@@ -205,11 +216,11 @@ def _normal_equations(
 def _gaussian(mean: np.ndarray, hessian: np.ndarray, unit: np.ndarray, dtype: Any) -> Reference:
     """The normal of that mean and precision. With weights in units `unit`, its root is symmetric: `s (I + F F')`."""
     if len(mean) > LARGEST_FULL_COVARIANCE:
-        return Reference(jnp.asarray(mean, dtype), jnp.asarray(np.sqrt(np.diag(np.linalg.inv(hessian))), dtype))
+        return Reference(placed(mean, dtype), placed(np.sqrt(np.diag(np.linalg.inv(hessian))), dtype))
     values, vectors = np.linalg.eigh(hessian * np.outer(unit, unit))
     roots = values**-0.5
     factor = vectors * np.sqrt(roots / roots.min() - 1.0)
-    return Reference(*(jnp.asarray(part, dtype) for part in (mean, unit * roots.min(), factor)))
+    return Reference(*(placed(part, dtype) for part in (mean, unit * roots.min(), factor)))
 
 
 def reference_sigma(model: Any, data: Dataset, likelihood: Likelihood) -> np.ndarray:

@@ -13,7 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
+from langenode._arrays import placed
 from langenode._compiling import light_jit, quick_jit
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.inference.algorithm1 import Objective, PassOptions, generate, loss_and_gradient
@@ -170,34 +172,52 @@ def initial_state(problem: Problem, settings: TrainSettings) -> TrainState:
     """The state before the first update; a stored state has the same structure."""
     params, _ = eqx.partition(problem, trained_numbers(problem, settings))
     num_blocks = math.ceil(settings.num_updates / settings.block)
-    zero = jnp.zeros((), int)
+    zero = placed(0, int)
     return TrainState(
         step=zero,
         params=params,
         averaged=params,
-        optimiser=_optimiser(settings).init(params),
+        optimiser=_begun(params, settings),
         skipped=zero,
         skipped_in_row=zero,
-        history=jnp.full((settings.num_updates, 3), jnp.nan),
-        validation=jnp.full(num_blocks, jnp.nan),
+        history=placed(np.full((settings.num_updates, 3), np.nan)),
+        validation=placed(np.full(num_blocks, np.nan)),
         best=params,
     )
 
 
-def _update(state: TrainState, static: Any, data: Objective, key: PRNGKeyArray, settings: TrainSettings) -> TrainState:
-    """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were."""
+@quick_jit
+def _begun(params: Any, settings: TrainSettings) -> Any:
+    """What the optimiser remembers before the first update, by one program."""
+    return _optimiser(settings).init(params)
+
+
+def _update(
+    state: TrainState,
+    static: Any,
+    data: Objective,
+    key: PRNGKeyArray,
+    settings: TrainSettings,
+    restored: Callable[[Array], Any],
+) -> TrainState:
+    """One update; a non-finite one is skipped and counted: parameters, moments and average stay what they were.
+
+    In `state` they are vectors, which `restored` gives back their shapes: an optimiser of many small arrays would be a
+    fourth of what is compiled.
+    """
     import optax
 
     key_batch, key_draws = jax.random.split(jax.random.fold_in(key, state.step))
     batch = data.pick(key_batch, settings.batch_trajectories, settings.batch_conditions)
     options = PassOptions(settings.num_samples, settings.num_chunks, _diffusion(settings, state.step), settings.devices)
-    terms, gradient = loss_and_gradient(state.params, static, batch, options, key=key_draws)
+    terms, gradient = loss_and_gradient(restored(state.params), static, batch, options, key=key_draws)
+    gradient, _ = ravel_pytree(gradient)
     steps, optimiser_state = _optimiser(settings).update(gradient, state.optimiser, state.params)
-    new = optax.apply_updates(state.params, steps)
+    new: Any = optax.apply_updates(state.params, steps)
     # The average forgets its untrained beginning: it runs over fewer updates at first.
     memory = jnp.minimum(settings.average, (1.0 + state.step) / (10.0 + state.step))
-    averaged = jax.tree.map(lambda a, p: (memory * a + (1.0 - memory) * p).astype(p.dtype), state.averaged, new)
-    ok = jnp.isfinite(optax.tree.norm(gradient)) & jnp.isfinite(terms.loss)
+    averaged = (memory * state.averaged + (1.0 - memory) * new).astype(new.dtype)
+    ok = jnp.isfinite(jnp.linalg.norm(gradient)) & jnp.isfinite(terms.loss)
 
     def keep(fresh: Any, old: Any) -> Any:
         return jax.tree.map(lambda f, o: jnp.where(ok, f, o), fresh, old)
@@ -220,7 +240,26 @@ def _run_block(
 ) -> TrainState:
     # The bound is data, not shape: a last, shorter block runs the same program, so resuming is bit for bit.
     end = jnp.minimum((state.step // settings.block + 1) * settings.block, settings.num_updates)
-    return jax.lax.fori_loop(state.step, end, lambda _, s: _update(s, static, data, key, settings), state)
+    vectors, restored = _as_vectors(state)
+    body = lambda _, s: _update(s, static, data, key, settings, restored)  # noqa: E731
+    last = jax.lax.fori_loop(state.step, end, body, vectors)
+    return jax.tree.map(
+        lambda like, leaf: restored(leaf) if _is_like(like, state.params) else leaf,
+        state,
+        last,
+        is_leaf=lambda tree: _is_like(tree, state.params),
+    )
+
+
+def _as_vectors(state: TrainState) -> tuple[TrainState, Callable[[Array], Any]]:
+    """The state with all that has the structure of its parameters as vectors; and a function that undoes it."""
+    is_params = lambda tree: _is_like(tree, state.params)  # noqa: E731
+    vector = lambda tree: ravel_pytree(tree)[0] if is_params(tree) else tree  # noqa: E731
+    return jax.tree.map(vector, state, is_leaf=is_params), ravel_pytree(state.params)[1]
+
+
+def _is_like(tree: Any, other: Any) -> bool:
+    return jax.tree.structure(tree) == jax.tree.structure(other)
 
 
 @quick_jit
@@ -237,10 +276,10 @@ def _score(
 
 def _judge(state: TrainState, score: Array, settings: TrainSettings) -> TrainState:
     block = (int(state.step) - 1) // settings.block
-    earlier = np.asarray(state.validation)[:block]
-    validation = state.validation.at[block].set(score)
-    is_best = bool(jnp.isfinite(score)) and not np.any(earlier[np.isfinite(earlier)] <= float(score))
-    return state._replace(validation=validation, best=state.averaged if is_best else state.best)
+    validation = np.array(state.validation)
+    earlier, validation[block] = validation[:block].copy(), score
+    is_best = bool(np.isfinite(score)) and not np.any(earlier[np.isfinite(earlier)] <= float(score))
+    return state._replace(validation=placed(validation), best=state.averaged if is_best else state.best)
 
 
 def _best(state: TrainState, settings: TrainSettings) -> tuple[Any, int]:
@@ -274,6 +313,6 @@ def _stop_where_not_finite(state: TrainState, settings: TrainSettings) -> None:
 
 def _progress(state: TrainState, settings: TrainSettings, seconds: float) -> Progress:
     step = int(state.step)
-    loss, _, kl = np.asarray(state.history[step - 1])
-    validation = float(state.validation[(step - 1) // settings.block])
+    loss, _, kl = np.asarray(state.history)[step - 1]
+    validation = float(np.asarray(state.validation)[(step - 1) // settings.block])
     return Progress(step, settings.num_updates, float(loss), float(kl), int(state.skipped), validation, seconds)

@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed
 from langenode._compiling import quick_jit
-from langenode._types import Bool, Float
-from langenode.data import Dataset
+from langenode._types import Array, Bool, Float
+from langenode.data import Batch, Dataset
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.partition import Partition, network_positions, noise_positions
 from langenode.inference.point_fit import distinct_cases, output_spread
@@ -65,20 +66,23 @@ def _sensitivities(params: Any, static: Any, data: Dataset) -> list[float]:
     """Of every leaf the mean square change of the outputs, in spreads, by a unit random change of its weights."""
     first, _ = distinct_cases(data)
     batch = data.select(first).arrays(jnp.result_type(float))
-    weight = jnp.where(batch.mask, 1.0 / jnp.asarray(output_spread(data)), 0.0)
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float)), params)
+    weight = placed(np.where(batch.mask, 1.0 / output_spread(data), 0.0), jnp.result_type(float))
+    params = jax.tree.map(lambda leaf: placed(leaf, jnp.result_type(float)), params)
+    squares = _squares(params, static, batch, weight)
+    return [float(value) / max(int(np.sum(batch.mask)), 1) for value in jax.tree.leaves(squares)]
 
-    @quick_jit
-    def squares(params):
-        def outputs(params):
-            return weight * jax.vmap(eqx.combine(params, static))(batch.times, batch.inputs, batch.initial)
 
-        _, pull_back = jax.vjp(outputs, params)
-        probes = jax.random.rademacher(jax.random.key(0), (NUM_PROBES, *weight.shape), weight.dtype)
-        pulled = jax.vmap(lambda probe: pull_back(probe)[0])(probes)
-        return jax.tree.map(lambda leaf: jnp.sum(leaf**2) / NUM_PROBES, pulled)
+@quick_jit
+def _squares(params: Any, static: Any, batch: Batch, weight: Float[Array, "traj time out"]) -> Any:
+    """Of every leaf the mean square change of the weighted outputs by a unit random change."""
 
-    return [float(value) / max(int(batch.mask.sum()), 1) for value in jax.tree.leaves(squares(params))]
+    def outputs(params: Any) -> Array:
+        return weight * jax.vmap(eqx.combine(params, static))(batch.times, batch.inputs, batch.initial)
+
+    _, pull_back = jax.vjp(outputs, params)
+    probes = jax.random.rademacher(jax.random.key(0), (NUM_PROBES, *weight.shape), weight.dtype)
+    pulled = jax.vmap(lambda probe: pull_back(probe)[0])(probes)
+    return jax.tree.map(lambda leaf: jnp.sum(leaf**2) / NUM_PROBES, pulled)
 
 
 def _unit(magnitude: float, square: float) -> float:

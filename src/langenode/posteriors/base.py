@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from langenode._arrays import placed
 from langenode._types import Array, Float, PRNGKeyArray
 
 Estimator = Literal["reparametrised", "sticking", "log_variance"]
@@ -214,4 +215,5 @@ def check_estimator(estimator: str) -> None:
 
 def cast(tree: Any, dtype: Any) -> Any:
     """The same tree with its real arrays in one precision."""
-    return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
+    is_other = lambda leaf: eqx.is_inexact_array(leaf) and leaf.dtype != dtype  # noqa: E731
+    return jax.tree.map(lambda leaf: placed(leaf, dtype) if is_other(leaf) else leaf, tree)

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from langenode._arrays import zeros
 from langenode._types import Array, Float, Int, PRNGKeyArray
 from langenode.posteriors.many_paths import Matrices, Rows
 from langenode.posteriors.networks import NetworkFactory, NetworkName, Perceptron, make_network, width_of
@@ -34,8 +35,8 @@ class StepControl(eqx.Module):
         network: NetworkName | NetworkFactory = "mlp",
         key: PRNGKeyArray,
     ):
-        self.gain = jnp.zeros((num_steps, dim, dim) if dim <= LARGEST_FULL_MATRIX else (num_steps, dim))
-        self.shift = jnp.zeros((num_steps, dim))
+        self.gain = zeros((num_steps, dim, dim) if dim <= LARGEST_FULL_MATRIX else (num_steps, dim))
+        self.shift = zeros((num_steps, dim))
         self.network = make_network(network, dim + 3, layers, dim, last_scale=0.0, key=key)
 
     @property

@@ -1,8 +1,8 @@
 """Stored draws, weighted or not: the results of NUTS, SMC, ensembles and importance sampling."""
 
 import jax
-import jax.numpy as jnp
 
+from langenode._arrays import zeros
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.base import AbstractPosterior
 from langenode.posteriors.particles import systematic
@@ -16,7 +16,7 @@ class Empirical(AbstractPosterior):
 
     def __init__(self, draws: Float[Array, "stored dim"], log_weights: Float[Array, " stored"] | None = None):
         self.draws = draws
-        self.log_weights = jnp.zeros(draws.shape[0], draws.dtype) if log_weights is None else log_weights
+        self.log_weights = zeros(draws.shape[0], draws.dtype) if log_weights is None else log_weights
 
     def __check_init__(self):
         if self.draws.shape[0] == 0:

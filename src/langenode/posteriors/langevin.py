@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langenode._arrays import placed, zeros
 from langenode._types import Array, Float, PRNGKeyArray
 from langenode.posteriors.base import (
     AbstractVariational,
@@ -397,7 +398,7 @@ def graded_grid(num_steps: int, horizon: float) -> Float[Array, " knot"]:
     """
     share = (1.0 - np.arange(num_steps + 1) / num_steps) ** 2
     # This is log(1 - v). In terms of v, which rounds to 1 at a long horizon, tau_0 would be minus infinity.
-    return jnp.asarray(horizon + 0.5 * np.log((1.0 - share) + share * math.exp(-2.0 * horizon)))
+    return placed(horizon + 0.5 * np.log((1.0 - share) + share * math.exp(-2.0 * horizon)))
 
 
 def uniform_grid(num_steps: int, horizon: float) -> Float[Array, " knot"]:
@@ -431,11 +432,11 @@ def langevin(
     sampler = Langevin(
         reference=reference,
         control=StepControl(dim, num_steps, layers, network=network, key=key),
-        start=NormalStart(jnp.zeros(dim), jnp.zeros(dim)),
-        reference_start=NormalStart(jnp.zeros(dim), jnp.zeros(dim)),
+        start=NormalStart(zeros(dim), zeros(dim)),
+        reference_start=NormalStart(zeros(dim), zeros(dim)),
         noise=step_noise(noise, num_steps, dim),
         grid=knots,
-        diffusion=jnp.asarray(diffusion),
+        diffusion=placed(diffusion, float),
         step_kind=step_kind,
         learn_start=learn_start,
         estimator=estimator,
@@ -450,4 +451,4 @@ def step_noise(kind: NoiseKind, num_steps: int, dim: int) -> StepNoise | UnitNoi
     if kind == "fixed":
         return UnitNoise()
     is_full = kind == "full" and dim <= LARGEST_FULL_MATRIX
-    return StepNoise(jnp.zeros((num_steps, dim)), jnp.zeros((num_steps, dim, dim)) if is_full else None)
+    return StepNoise(zeros((num_steps, dim)), zeros((num_steps, dim, dim)) if is_full else None)

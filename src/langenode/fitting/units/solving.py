@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import logsumexp
 
 from langenode._types import Float, Int, OnStep
 from langenode.config import Config
@@ -130,6 +129,8 @@ def log_score(config: Config, family: Family, held_out: Dataset, scaling: Scalin
     Where starts are known exactly, no reading is given. The spread of latent effects is as uncertain as `num_fitted`
     units leave it, as in predictions: densities are averaged over it.
     """
+    from scipy.special import logsumexp
+
     with in_64_bits():
         units = families.as_units(config, held_out, scaling)
         given = first_readings(held_out, 1 if config.noise.in_start else 0)

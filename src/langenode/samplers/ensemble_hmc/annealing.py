@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import expit
 
 from langenode._types import Float
 from langenode.scores.diagnostics import LogEvidence
@@ -62,6 +61,8 @@ def _stones(powers: np.ndarray, path: np.ndarray) -> float:
     With `x = d L` for a rise d of the power, `mean s(x - c)` at the lower power equals `mean s(c - x)` at the upper
     one, s being the logistic function. Found by bisection, all stones at once.
     """
+    from scipy.special import expit
+
     rise = np.diff(powers)[:, None]
     below, above = rise * path[:-1], rise * path[1:]
     both = np.concatenate([below, above], axis=1)
