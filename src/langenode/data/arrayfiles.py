@@ -42,7 +42,7 @@ def write_netcdf(data: Dataset, path: Path) -> None:
     for name, values in arrays.items():
         dims = _DIMS.get(name) or ("traj", *(f"{name}_axis{axis}" for axis in range(1, values.ndim)))
         # NetCDF-3 has neither 64-bit integers nor Booleans.
-        values = values.astype({"b": np.int8, "i": np.int32}.get(values.dtype.kind, np.float64))
+        values = values.astype({"b": np.int8, "i": np.int32}.get(values.dtype.kind, np.float64), copy=False)
         variables[name] = xr.Variable(dims, values, encoding={"_FillValue": None})
     for index, name in enumerate(data.attributes):
         if f"attribute_{index}" in variables:
@@ -79,7 +79,7 @@ def _netcdf_3(content: bytes) -> tuple[dict[str, Variable], dict[str, Any]]:
 
     # Nothing is read before the declared sizes have been checked.
     with xr.open_dataset(io.BytesIO(content), engine="scipy", decode_times=False) as dataset:
-        check_cells(sum(int(variable.size) for variable in dataset.variables.values()))
+        check_cells(sum(int(variable.size) for variable in dataset.variables.values()), is_binary=True)
         found = {str(name): Variable(v.dims, v.to_numpy()) for name, v in dataset.variables.items()}
         return found, dict(dataset.attrs)
 
