@@ -1,8 +1,8 @@
 """A large table of one's own (Parquet): seconds and peak memory of `langenode check` and `langenode fit` on it.
 
 Driven relaxations with noise, every trajectory with a forcing of its own, 200 times each: 10^5 trajectories are
-2 x 10^7 rows. The commands run in processes of their own, without any option but the number of updates. Reading alone is
-timed beside pandas. The table itself is kept, if a place is given:
+2 x 10^7 rows. The commands run in processes of their own, without any option but the number of updates. Reading alone
+is timed beside pandas. The table is kept if a place is given:
 
     python -m speed.own_large --quick --table big.parquet
 """
@@ -33,7 +33,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = options.table or Path(name) / "big.parquet"
         write_table(table, num, seed=options.seed)
-        told = f"{num} trajectories, {num * NUM_TIMES} rows, {table.stat().st_size / 2**20:.0f} MiB, seed {options.seed}"
+        told = (
+            f"{num} trajectories, {num * NUM_TIMES} rows, {table.stat().st_size / 2**20:.0f} MiB, seed {options.seed}"
+        )
         print(told, flush=True)
         found = record.results.setdefault("large_table", {"trajectories": num})
         reading(record, found, table, told)
@@ -87,7 +89,11 @@ def relaxations(times: Any, count: int, rng: Any) -> tuple[Any, Any]:
     """Forces and noisy readings of some trajectories, (trajectory, time); the force is linear between two times."""
     import numpy as np
 
-    size, rate, phase = rng.uniform(0.3, 1.0, (2, count, 1)), rng.uniform(0.3, 2.0, (2, count, 1)), rng.uniform(0, 7, (2, count, 1))
+    size, rate, phase = (
+        rng.uniform(0.3, 1.0, (2, count, 1)),
+        rng.uniform(0.3, 2.0, (2, count, 1)),
+        rng.uniform(0, 7, (2, count, 1)),
+    )
     force = (size * np.sin(rate * times + phase)).sum(0)
     tau, step = 1.5, times[1] - times[0]
     decay = np.exp(-step / tau)

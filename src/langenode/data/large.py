@@ -1,4 +1,4 @@
-"""What is decided by sizes where there are very many trajectories: some stand for all wherever all would tell no more."""
+"""Very many trajectories: how many of them each part of a fit looks at."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -24,7 +24,8 @@ def refine(data: Dataset, largest_step: float) -> Refined:
     """
     _, first = np.unique(data.condition, return_index=True)
     lengths = data.lengths
-    if data.num_trajectories and lengths.max() == data.num_times and not _num_pieces(data.times, largest_step).max(initial=1) > 1:
+    is_compact = data.num_trajectories > 0 and lengths.max() == data.num_times
+    if is_compact and _num_pieces(data.times, largest_step).max(initial=1) == 1:  # nothing to divide
         return Refined(data, np.minimum(np.arange(data.num_times), lengths[first, None] - 1))
     own = [data.times[i, : lengths[i]] for i in first]
     grids = [_refined_grid(times, largest_step) for times in own]

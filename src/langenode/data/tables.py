@@ -121,7 +121,9 @@ class Table:
     def with_missing(self, names: Sequence[str]) -> "Table":
         """Return the table with an empty column of numbers for each name that it lacks."""
         blank = {name: np.full(self.num_rows, np.nan) for name in names if name not in self.cells}
-        return dataclasses.replace(self, cells={**self.cells, **blank}, _parsed=dict(self._parsed), _labels=dict(self._labels))
+        return dataclasses.replace(
+            self, cells={**self.cells, **blank}, _parsed=dict(self._parsed), _labels=dict(self._labels)
+        )
 
     def with_column(self, name: str, labels: Sequence[str] | np.ndarray) -> "Table":
         """Return the table with one more column, or another in the place of one."""
@@ -134,10 +136,7 @@ class Table:
 
     def take(self, rows: np.ndarray) -> "Table":
         """Return the table of some rows, in the order given; a row may be taken more than once."""
-        cells = {
-            name: _rows_of(column, rows)
-            for name, column in self.cells.items()
-        }
+        cells = {name: _rows_of(column, rows) for name, column in self.cells.items()}
         origin = None if self.file_of_row is None else self.file_of_row[rows]
         numbers = self.row_numbers[rows]
         caches: dict[str, Any] = {"_parsed": {}, "_labels": {}, "_stamped": {}, "_groups": {}}

@@ -96,10 +96,10 @@ def start(data: Dataset, *, is_followed: bool) -> tuple[bool, Choice]:
 def large(data: Dataset, asked: Mapping[str, Any], target: str) -> tuple[dict[str, Any], list[Choice]]:
     """Return how many trajectories each part of a fit looks at where there are very many, and the choice.
 
-    Units that differ have mini-batches of their own.
+    Units that differ have mini-batches of their own, and replicates of a population are compared all together.
     """
     sizes = sizes_for(data)
-    if sizes is None or target == "hierarchical":
+    if sizes is None or target not in ("posterior", "tempered"):
         return {}, []
     layer: dict[str, Any] = {
         "training": {"batch_trajectories": sizes.batch},

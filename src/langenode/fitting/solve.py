@@ -226,6 +226,9 @@ def _train(
         problem = _keeping(problem, choice.memory)
     train_objective, validation_objective = build.training_objectives(config, problem, data)
     identity = checkpoints.identity(config, data)
+    num, total = settings.batch_trajectories, data.train.num_trajectories
+    if num is not None and num < total:
+        reporter.say(f"training: every update looks at {num} of {total} trajectories, chosen at random")
     state = None
     if checkpoint is not None and checkpoint.exists():
         state = checkpoints.resume_training(checkpoint, identity, initial_state(problem, settings))

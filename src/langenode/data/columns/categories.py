@@ -99,7 +99,9 @@ def with_levels(table: Table, names: Iterable[str]) -> Table:
                 f"{str(labels[row])[:40]!r}; correct it, or fit again with data of that level"
             )
         for level in levels:
-            table = table.with_column(f"{category}={level}", labels.map([one == level for one in labels.levels], np.float64))
+            table = table.with_column(
+                f"{category}={level}", labels.map([one == level for one in labels.levels], np.float64)
+            )
     return table
 
 
