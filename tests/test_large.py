@@ -22,6 +22,7 @@ from langenode.inference.partition import Partition
 from langenode.inference.point_fit import PointFit
 from langenode.inference.priors import GaussianPrior
 from langenode.inference.references import laplace_reference
+from langenode.posteriors import cast
 from langenode.scores import verdict
 
 WORDS = ["b", "", "a", "b", "10", "a", "2.5", "b"]
@@ -208,7 +209,7 @@ def test_a_split_that_was_asked_for_is_kept():
 def test_a_reference_of_parts_is_that_of_the_whole(monkeypatch):
     data = with_observed_start(relaxations(7))
     config = plan.plan_data(relaxations(60), {"target": "posterior", "model": {"kind": "state"}})[1]
-    model = build.untrained(own.EXPERIMENT, config)
+    model = cast(build.untrained(own.EXPERIMENT, config), jnp.float64)
     partition = Partition.of(model, "last_layer")
     zeros = jnp.zeros(partition.dim)
     arguments = (model, partition, data, GaussianPrior(zeros, zeros + 1.0), inferred_noise())
@@ -216,7 +217,7 @@ def test_a_reference_of_parts_is_that_of_the_whole(monkeypatch):
     monkeypatch.setattr("langenode.data.large.MOST_AT_ONCE", 3)
     parts = laplace_reference(*arguments, num_iterations=3)
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
 def test_draws_that_were_not_checked_are_a_reservation():

@@ -10,7 +10,7 @@ from langenode.data.columns import Columns
 from langenode.data.csvfiles import csv_table, folder_table, write_csv
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_BYTES
-from langenode.data.parquetfiles import parquet_table
+from langenode.data.parquetfiles import give_back_memory, parquet_table
 from langenode.data.reading import Reading, read_table
 
 _NONE_GIVEN = Columns()
@@ -73,7 +73,9 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
             return read_table(folder_table(path), columns, outputs_may_be_absent=outputs_may_be_absent)
         reader = _of_suffix(path, _READERS)
         if reader in (csv_table, parquet_table):  # the bytes are not kept while the table is looked at
-            return read_table(reader(read_whole(path)), columns, outputs_may_be_absent=outputs_may_be_absent)
+            reading = read_table(reader(read_whole(path)), columns, outputs_may_be_absent=outputs_may_be_absent)
+            give_back_memory()
+            return reading
         return reader(read_whole(path), columns, outputs_may_be_absent=outputs_may_be_absent)
     except DataError as error:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}", error.facts) from error

@@ -1,5 +1,6 @@
 """Parquet files, read into a `Table`."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,13 @@ def parquet_table(content: bytes) -> Table:
         np.arange(1, read.num_rows + 1),
         unread={field.name: f"of type {str(field.type)[:40]}" for field in schema if field.name not in known},
     )
+
+
+def give_back_memory() -> None:
+    """Give memory of tables that are gone back to the system: Arrow keeps it otherwise."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
 
 
 def _is_text(kind: Any) -> bool:
