@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from langenode.data import hdf5, limits, load_data, save_data
+from langenode.data import hdf5, limits, load_data, read_data, save_data
 from test_data import grid_data, refused
 
 REAL = Path(hdf5.__file__)
@@ -24,22 +24,30 @@ def write_parquet(path, columns, **options):
 # Tables
 
 
-def test_a_small_parquet_file_of_twenty_million_rows(tmp_path):
+def test_a_small_parquet_file_of_thirty_million_rows(tmp_path):
     path = tmp_path / "long.parquet"
-    write_parquet(path, {"t": np.zeros(20_000_000, np.int8), "y": np.zeros(20_000_000, np.int8)})
-    assert path.stat().st_size < 200_000
-    refused("at most 2000000 rows; found 20000000; thin it out", load_data, path)
+    write_parquet(path, {"t": np.zeros(30_000_000, np.int8), "y": np.zeros(30_000_000, np.int8)})
+    assert path.stat().st_size < 300_000
+    refused("at most 25000000 rows; found 30000000; thin it out", load_data, path)
 
 
 def test_a_long_text_that_every_row_repeats(tmp_path):
-    """Written once in the file; a copy per row would be 100 GB."""
+    """Written once in the file, and stored once; a copy per row would be 100 GB."""
     import pyarrow as pa
 
     path = tmp_path / "text.parquet"
     words = pa.DictionaryArray.from_arrays(np.zeros(1_000_000, np.int32), pa.array(["x" * 100_000]))
     write_parquet(path, {"t": np.arange(1_000_000.0), "y": np.arange(1_000_000.0), "note": words})
     assert path.stat().st_size < 40_000_000
-    refused("at most 200000000 letters", load_data, path)
+    reading = read_data(path)
+    assert reading.table_facts["left_out"] == {"note": "text"} and reading.data.output_names == ("y",)
+
+
+def test_more_letters_than_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("langenode.data.parquetfiles.MOST_LETTERS", 20)
+    path = tmp_path / "text.parquet"
+    write_parquet(path, {"t": np.arange(9.0), "y": np.arange(9.0), "note": [f"note {i}" for i in range(9)]})
+    refused("at most 20 letters", load_data, path)
 
 
 def test_columns_that_cannot_be_read_are_not_read(tmp_path):

@@ -169,6 +169,7 @@ def fit_own_data(
         for choice in plan.choices:
             reporter.say(f"{choice.what}: {choice.chosen} ({choice.why})")
         _say_unused(plan.config, choices, reporter)
+        del plan  # the table as it was read is as large as the data of the run
         team.complete(run)
     if team.is_first:
         _finish(folder, as_json=as_json)

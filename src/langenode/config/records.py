@@ -210,6 +210,8 @@ class MLEConfig(Section):
     """a squared error counts by the spread of its output, or by that of the replicates at its time (and in its mode)"""
     units: Literal["one", "automatic"] = "one"
     """units of the weights in the search and in the penalty: as they are, or by their effect on the outputs"""
+    most_trajectories: AtLeastTwo | None = None
+    """trajectories that the point estimate is found from, chosen at random; none for all"""
 
 
 class TrainingConfig(Section):

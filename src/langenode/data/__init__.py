@@ -16,6 +16,7 @@ from langenode.data.files import load_data, read_data, read_whole, save_data
 from langenode.data.fitness import FEWEST_REPLICATES, check_fittable, has_replicates
 from langenode.data.folds import assign_folds, by_fold, num_folds, padded
 from langenode.data.jumps import with_jump_rows
+from langenode.data.large import MOST_AT_ONCE, in_parts, sizes_for, some_of
 from langenode.data.levels import Level, find_levels, knees, may_be_logarithmic, spread_against_level
 from langenode.data.modes import FALSE_ALARMS, Modes, find_modes
 from langenode.data.noise import NoiseEstimate, estimate_noise
@@ -41,6 +42,7 @@ from langenode.data.windows import cut_into_windows, num_windows
 __all__ = [
     "FALSE_ALARMS",
     "FEWEST_REPLICATES",
+    "MOST_AT_ONCE",
     "Batch",
     "Cases",
     "Columns",
@@ -73,6 +75,7 @@ __all__ = [
     "from_first_complete_row",
     "guess_columns",
     "has_replicates",
+    "in_parts",
     "knees",
     "load_data",
     "may_be_logarithmic",
@@ -86,6 +89,8 @@ __all__ = [
     "robust_spread",
     "save_data",
     "separate_by_start",
+    "sizes_for",
+    "some_of",
     "spread_against_level",
     "starts_agree",
     "starts_are_exact",

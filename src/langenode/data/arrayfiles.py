@@ -45,7 +45,7 @@ def write_netcdf(data: Dataset, path: Path) -> None:
             dims = _DIMS.get(name) or ("traj", *(f"{name}_axis{axis}" for axis in range(1, values.ndim)))
             # NetCDF-3 has neither 64-bit integers nor Booleans.
             kind = {"b": np.int8, "i": np.int32}.get(values.dtype.kind, np.float64)
-            _write_variable(file, name, dims, values.astype(kind))
+            _write_variable(file, name, dims, values.astype(kind, copy=False))
         for index, name in enumerate(data.attributes):
             if f"attribute_{index}" in arrays:
                 file.variables[f"attribute_{index}"].long_name = name.encode()
@@ -90,7 +90,7 @@ def _netcdf_3(content: bytes) -> tuple[dict[str, Variable], dict[str, Any]]:
 
     # Nothing is read before the declared sizes have been checked.
     with xr.open_dataset(io.BytesIO(content), engine="scipy", decode_times=False) as dataset:
-        check_cells(sum(int(variable.size) for variable in dataset.variables.values()))
+        check_cells(sum(int(variable.size) for variable in dataset.variables.values()), is_binary=True)
         found = {str(name): Variable(v.dims, v.to_numpy()) for name, v in dataset.variables.items()}
         return found, dict(dataset.attrs)
 

@@ -1,5 +1,6 @@
 """Convert user input to the arrays of a data set: columns, labels, and lists of trajectories of any lengths."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ def with_columns(array: np.ndarray, name: str) -> np.ndarray:
 def broadcast(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
     """Broadcast the array along the axes that it lacks."""
     try:
-        return np.broadcast_to(array, shape)
+        return array if array.shape == shape else np.broadcast_to(array, shape)
     except ValueError as error:
         raise DataError(f"{name} must fit the shape {shape} of the outputs; found {array.shape}; reshape it") from error
 
@@ -53,9 +54,10 @@ def _is_whole(text: str) -> bool:
 def number_conditions(times: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Assign one condition to each distinct pair of times and inputs, in order of appearance."""
     seen: dict[bytes, int] = {}
+    pairs = zip(times, inputs, strict=True)
     # Adding 0.0 turns -0.0 into 0.0: equal numbers must have equal bytes.
-    keys = [(row + 0.0).tobytes() + (path + 0.0).tobytes() for row, path in zip(times, inputs, strict=True)]
-    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+    digests = (hashlib.sha256((row + 0.0).tobytes() + (path + 0.0).tobytes()).digest() for row, path in pairs)
+    return np.array([seen.setdefault(digest, len(seen)) for digest in digests], dtype=np.int64)
 
 
 def stack_trajectories(trajectories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from langenode.data.dates import clock_cells, date_cells, joined_stamps
 from langenode.data.doubts import Doubt
 from langenode.data.names import is_label_name, may_be_date_name
 from langenode.data.tables import Table, is_missing
+from langenode.data.texts import Texts
 from langenode.data.units import is_unit
 
 _TRUTH = {"true": "1", "false": "0"}
@@ -38,6 +39,9 @@ class Rewritten(NamedTuple):
     how: str
     unit: str | None = None
     doubt: Doubt | None = None
+
+
+_Kind = Callable[[str, Sequence[str], Sequence[str]], Rewritten | None]
 
 
 def plain_cells(table: Table, time: str | None = None) -> Table:
@@ -81,11 +85,19 @@ def _rewritten(table: Table, name: str, is_time: bool) -> Rewritten | None:
         return None
     if is_time and table.stamps(name, is_strict=False) is not None:
         return None
-    filled = [cell.strip() for cell in cells if not is_missing(cell)]
-    kinds: list[Callable[[str, Sequence[str], Sequence[str]], Rewritten | None]] = [_truths, _with_unit, _thousands]
+    kinds: list[_Kind] = [_truths, _with_unit, _thousands]
     kinds += [_decimal_commas, _limits]
     if is_time:
         kinds = [_clocks, _dates, *kinds]
+    # A kind that the distinct texts are not of, the cells are not of either.
+    if isinstance(cells, Texts) and _of_a_kind(name, cells.levels, kinds) is None:
+        return None
+    return _of_a_kind(name, cells, kinds)
+
+
+def _of_a_kind(name: str, cells: Sequence[str], kinds: Sequence[_Kind]) -> Rewritten | None:
+    """Return cells in the plain form of the first kind that all of them are of."""
+    filled = [cell.strip() for cell in cells if not is_missing(cell)]
     found = (kind(name, cells, filled) for kind in kinds)
     return next((one for one in found if one is not None), None)
 

@@ -39,8 +39,8 @@ def is_constant(values: np.ndarray) -> bool:
     """Whether finite values differ by rounding only; halves are compared, so that differences cannot overflow."""
     if values.size == 0:
         return True
-    peak = float(np.abs(values).max())
-    return bool(values.max() / 2 - values.min() / 2 <= 4 * np.finfo(np.float64).eps * peak)
+    high, low = values.max(), values.min()
+    return bool(high / 2 - low / 2 <= 4 * np.finfo(np.float64).eps * float(max(abs(high), abs(low))))
 
 
 def rectangular(values: Any, name: str) -> np.ndarray:
@@ -51,28 +51,40 @@ def rectangular(values: Any, name: str) -> np.ndarray:
         raise DataError(f"{name} must be a rectangular array; {error}; pad it or use from_list") from error
 
 
+def is_settled(array: np.ndarray) -> bool:
+    """Whether an array has its own memory and nobody writes to it, as those of a data set: it need not be copied."""
+    return bool(array.flags.owndata and not array.flags.writeable)
+
+
+def settled(array: np.ndarray) -> np.ndarray:
+    """Return a fresh array made read-only, so that a data set takes it as it is."""
+    array = array if array.flags.owndata else array.copy()
+    array.setflags(write=False)
+    return array
+
+
 def numbers(values: Any, name: str) -> np.ndarray:
-    """Return a fresh float64 copy; raise unless these are real numbers."""
+    """Return float64 numbers that nobody else writes to, a copy where needed; raise unless these are real numbers."""
     array = rectangular(values, name)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} must be real numbers; found {array.dtype} values; convert them first")
-    return array.astype(np.float64)
+    return array.astype(np.float64, copy=not is_settled(array))
 
 
 def integers(values: Any, name: str) -> np.ndarray:
-    """Return a fresh int64 copy; raise unless these have an integer type."""
+    """Return int64 numbers, a copy where needed; raise unless these have an integer type."""
     array = rectangular(values, name)
     if array.dtype.kind not in "iu" and array.size:
         raise DataError(f"{name} must be whole numbers; found {array.dtype} values; use from_arrays for labels")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=not is_settled(array))
 
 
 def booleans(values: Any, name: str) -> np.ndarray:
-    """Return a fresh bool copy; raise unless these are Booleans."""
+    """Return Booleans, a copy where needed; raise unless these are Booleans."""
     array = rectangular(values, name)
     if array.dtype.kind != "b" and array.size:
         raise DataError(f"{name} must be True or False; found {array.dtype} values; convert it with astype(bool)")
-    return array.astype(bool)
+    return array.astype(bool, copy=not is_settled(array))
 
 
 def valid_cells(times: np.ndarray) -> Bool[np.ndarray, "traj time"]:
@@ -94,7 +106,7 @@ def store(record: Any, values: Mapping[str, Any]) -> None:
 def checked_arrays(
     *, times: Any, inputs: Any, outputs: Any, mask: Any, initial: Any, condition: Any, unit: Any
 ) -> dict[str, np.ndarray]:
-    """Return fresh, checked copies of the arrays of a data set; without `initial` if it is None."""
+    """Return the arrays of a data set, checked and its own; without `initial` if it is None."""
     arrays = {"times": numbers(times, "times"), "inputs": numbers(inputs, "inputs")}
     arrays |= {"outputs": numbers(outputs, "outputs"), "mask": booleans(mask, "mask")}
     arrays |= {"condition": integers(condition, "condition"), "unit": integers(unit, "unit")}
@@ -110,7 +122,8 @@ def checked_arrays(
     _check_labels(arrays)
     _check_conditions(arrays)
     # A NaN in a masked cell would give NaN gradients through `where(mask, ...)`, so none is kept.
-    arrays["outputs"] = np.where(arrays["mask"], arrays["outputs"], 0.0)
+    if np.any(arrays["outputs"][~arrays["mask"]]):
+        arrays["outputs"] = np.where(arrays["mask"], arrays["outputs"], 0.0)
     return arrays
 
 
@@ -255,6 +268,8 @@ def _check_labels(arrays: Mapping[str, np.ndarray]) -> None:
 def _check_conditions(arrays: Mapping[str, np.ndarray]) -> None:
     condition = arrays["condition"]
     _, first = np.unique(condition, return_index=True)
+    if len(first) == len(condition):
+        return
     for name in ("times", "inputs"):
         differs = arrays[name] != arrays[name][first[condition]]
         wrong = np.flatnonzero(differs.any(axis=tuple(range(1, differs.ndim))))

@@ -20,6 +20,7 @@ from langenode.data.checks import (
     checked_names,
     numbers,
     rectangular,
+    settled,
     store,
     valid_cells,
 )
@@ -108,10 +109,10 @@ class Dataset:
         condition_codes, condition_names = number_labels(labels, num, "condition")
         unit_codes, unit_names = number_labels(np.arange(num) if unit is None else unit, num, "unit")
         return cls(
-            times=grid,
-            inputs=path,
-            outputs=values,
-            mask=broadcast(observed, values.shape, "mask"),
+            times=settled(grid),
+            inputs=settled(path),
+            outputs=settled(values),
+            mask=settled(broadcast(observed, values.shape, "mask")),
             initial=start[:, None] if start is not None and start.ndim == 1 else start,
             condition=condition_codes,
             unit=unit_codes,
@@ -207,10 +208,10 @@ class Dataset:
         units, unit = np.unique(self.unit[chosen], return_inverse=True)
         return dataclasses.replace(
             self,
-            times=self.times[chosen, :longest],
-            inputs=self.inputs[chosen, :longest],
-            outputs=self.outputs[chosen, :longest],
-            mask=self.mask[chosen, :longest],
+            times=settled(self.times[chosen, :longest]),
+            inputs=settled(self.inputs[chosen, :longest]),
+            outputs=settled(self.outputs[chosen, :longest]),
+            mask=settled(self.mask[chosen, :longest]),
             initial=None if self.initial is None else self.initial[chosen],
             condition=condition,
             unit=unit,

@@ -10,7 +10,7 @@ from langenode.data.columns import Columns
 from langenode.data.csvfiles import csv_table, folder_table, write_csv
 from langenode.data.dataset import Dataset
 from langenode.data.limits import MOST_BYTES
-from langenode.data.parquetfiles import parquet_table
+from langenode.data.parquetfiles import give_back_memory, parquet_table
 from langenode.data.reading import Reading, read_table
 
 _NONE_GIVEN = Columns()
@@ -72,8 +72,11 @@ def read_data(path: str | Path, columns: Columns = _NONE_GIVEN, *, outputs_may_b
         if path.is_dir():
             return read_table(folder_table(path), columns, outputs_may_be_absent=outputs_may_be_absent)
         reader = _of_suffix(path, _READERS)
-        content = read_whole(path)
-        return reader(content, columns, outputs_may_be_absent=outputs_may_be_absent)
+        if reader in (csv_table, parquet_table):  # the bytes are not kept while the table is looked at
+            reading = read_table(reader(read_whole(path)), columns, outputs_may_be_absent=outputs_may_be_absent)
+            give_back_memory()
+            return reading
+        return reader(read_whole(path), columns, outputs_may_be_absent=outputs_may_be_absent)
     except DataError as error:
         raise error if str(path) in str(error) else type(error)(f"{path}: {error}", error.facts) from error
     except Exception as error:  # Libraries may raise almost anything on a damaged file.
@@ -102,23 +105,16 @@ def read_whole(path: Path) -> bytes:
     return content
 
 
-def _read_csv(content: bytes, columns: Columns, *, outputs_may_be_absent: bool) -> Reading:
-    return read_table(csv_table(content), columns, outputs_may_be_absent=outputs_may_be_absent)
-
-
-def _read_parquet(content: bytes, columns: Columns, *, outputs_may_be_absent: bool) -> Reading:
-    return read_table(parquet_table(content), columns, outputs_may_be_absent=outputs_may_be_absent)
-
-
-_READERS = {
+# Of array formats a reader gives a `Reading`, of text and Parquet a `Table`.
+_READERS: dict[str, Callable] = {
     ".nc": read_netcdf,
     ".npz": read_npz,
-    ".csv": _read_csv,
-    ".tsv": _read_csv,
-    ".txt": _read_csv,
-    ".dat": _read_csv,
-    ".parquet": _read_parquet,
-    ".pq": _read_parquet,
+    ".csv": csv_table,
+    ".tsv": csv_table,
+    ".txt": csv_table,
+    ".dat": csv_table,
+    ".parquet": parquet_table,
+    ".pq": parquet_table,
 }
 
 

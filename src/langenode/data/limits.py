@@ -13,27 +13,31 @@ MOST_BYTES = 1_000_000_000
 MOST_ROWS = 2_000_000
 MOST_COLUMNS = 2_000
 MOST_CELLS = 20_000_000
+# Of Parquet, whose numbers need no parsing and whose texts are stored once; and of NetCDF-3, which is not compressed.
+MOST_BINARY_ROWS = 25_000_000
+MOST_BINARY_CELLS = 200_000_000
 MOST_FILES = 20_000
 MOST_LETTERS = 200_000_000
 
 
-def check_size(num_rows: int, num_columns: int) -> None:
+def check_size(num_rows: int, num_columns: int, *, is_binary: bool = False) -> None:
     """Raise a `DataError` where a table is larger than can be read."""
     for most, found, what in (
-        (MOST_ROWS, num_rows, "rows"),
+        (MOST_BINARY_ROWS if is_binary else MOST_ROWS, num_rows, "rows"),
         (MOST_COLUMNS, num_columns, "columns"),
-        (MOST_CELLS, num_rows * num_columns, "cells"),
+        (MOST_BINARY_CELLS if is_binary else MOST_CELLS, num_rows * num_columns, "cells"),
     ):
         if found > most:
             remedy = "keep the columns you need" if what == "columns" else "thin it out, or keep fewer trajectories"
             raise DataError(f"a table must have at most {most} {what}; found {found}; {remedy}")
 
 
-def check_cells(num_cells: int) -> None:
+def check_cells(num_cells: int, *, is_binary: bool = False) -> None:
     """Raise a `DataError` where arrays are larger than can be read."""
-    if num_cells > MOST_CELLS:
+    most = MOST_BINARY_CELLS if is_binary else MOST_CELLS
+    if num_cells > most:
         raise DataError(
-            f"the arrays of a file must have at most {MOST_CELLS} numbers; found {num_cells}; thin them out, or store "
+            f"the arrays of a file must have at most {most} numbers; found {num_cells}; thin them out, or store "
             "fewer trajectories"
         )
 

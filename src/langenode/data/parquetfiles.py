@@ -1,5 +1,6 @@
 """Parquet files, read into a `Table`."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from langenode.data.checks import DataError
 from langenode.data.limits import MOST_LETTERS, check_distinct, check_size
 from langenode.data.tables import Table
+from langenode.data.texts import Texts
 
 
 def parquet_table(content: bytes) -> Table:
@@ -23,7 +25,7 @@ def parquet_table(content: bytes) -> Table:
         )
     declared = pq.ParquetFile(pa.BufferReader(content))
     # A few compressed bytes can expand to any number of cells.
-    check_size(declared.metadata.num_rows, declared.metadata.num_columns)
+    check_size(declared.metadata.num_rows, declared.metadata.num_columns, is_binary=True)
     schema = declared.schema_arrow
     names = [str(name) for name in schema.names]
     check_distinct(names)
@@ -38,6 +40,13 @@ def parquet_table(content: bytes) -> Table:
         np.arange(1, read.num_rows + 1),
         unread={field.name: f"of type {str(field.type)[:40]}" for field in schema if field.name not in known},
     )
+
+
+def give_back_memory() -> None:
+    """Give memory of tables that are gone back to the system: Arrow keeps it otherwise."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
 
 
 def _is_text(kind: Any) -> bool:
@@ -77,18 +86,21 @@ def _cells(column: Any) -> Any:
     elif types.is_duration(kind):
         return np.asarray(column.to_numpy(), dtype="timedelta64[ns]") / np.timedelta64(1, "s")
     values = np.asarray(column.to_numpy())
-    return values if values.dtype.kind in "iu" else values.astype(np.float64)
+    return values if values.dtype.kind in "iu" else values.astype(np.float64, copy=False)
 
 
-def _texts(column: Any) -> list[str]:
-    """Return the texts of a column that is stored as a dictionary; equal ones are one object."""
-    cells: list[str] = []
-    num_letters = 0
+def _texts(column: Any) -> Texts:
+    """Return the texts of a column that is stored as a dictionary in each of its chunks."""
+    numbers: dict[str, int] = {}
+    codes, num_letters = [np.zeros(0, dtype=np.int32)], 0
     for chunk in column.chunks:
         known = ["" if text is None else text for text in chunk.dictionary.to_pylist()] + [""]
-        codes = chunk.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-        num_letters += int(np.bincount(codes, minlength=len(known)) @ np.array([len(text) for text in known]))
+        num_letters += sum(len(text) for text in known if text not in numbers)
         if num_letters > MOST_LETTERS:
             raise DataError(f"a column must have at most {MOST_LETTERS} letters; one has more; leave it out")
-        cells += [known[code] for code in codes.tolist()]
-    return cells
+        new = np.array([numbers.setdefault(text, len(numbers)) for text in known], dtype=np.int32)
+        indices = chunk.indices.to_numpy(zero_copy_only=False)
+        if chunk.indices.null_count:  # then they are floating, with NaN
+            indices = np.where(np.isnan(indices), len(known) - 1, indices).astype(np.int64)
+        codes.append(new[indices])
+    return Texts.of(list(numbers), np.concatenate(codes))

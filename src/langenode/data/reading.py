@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from langenode.data.cells import plain_cells
-from langenode.data.checks import DataError, is_constant, listed
+from langenode.data.checks import DataError, is_constant, listed, settled
 from langenode.data.columns import Columns, can_be_made, guess_columns, own_labels, separators, without_quantities
 from langenode.data.dataset import Dataset
-from langenode.data.limits import MOST_CELLS
+from langenode.data.limits import MOST_BINARY_CELLS, MOST_CELLS
 from langenode.data.names import OWN_LABELS, without_prefix
 from langenode.data.tables import Groups, Table, elapsed_times
 from langenode.data.units import split_unit
@@ -94,16 +94,14 @@ def table_dataset(
     labels, first = _labels(table, columns, groups), groups.order[groups.starts]
     _check_size(times, groups, labels["condition"], sum(block.shape[1] for block in blocks.values()), most_growth)
     # The rows of every trajectory; padding repeats its last row.
-    lengths = np.bincount(groups.codes)
-    within = np.arange(lengths.max())
-    rows = groups.order[groups.starts[:, None] + np.minimum(within, lengths[:, None] - 1)]
+    placed = _Placed.of(groups)
     names: dict[str, Any] = {
         "input_names": tuple(without_prefix(name) for name in columns.inputs or ()),
         "output_names": tuple(without_prefix(name) for name in columns.outputs or ()),
         "units": _units(table, columns),
     }
     initial = blocks["initial"][first] if columns.initial else None
-    if labels["condition"] is not None and not _times_agree(times[rows], labels["condition"]):
+    if labels["condition"] is not None and not _times_agree(placed(times), labels["condition"]):
         paths = [
             {"times": times[r], "inputs": blocks["inputs"][r], "outputs": blocks["outputs"][r]} for r in groups.split()
         ]
@@ -111,11 +109,34 @@ def table_dataset(
         for index, path in enumerate(paths):
             path |= {part: values[index] for part, values in extras.items() if values is not None}
         return dataclasses.replace(Dataset.from_list(paths, **names), labels=own_labels(table, columns, groups))
-    outputs = blocks["outputs"][rows]
-    mask = ~np.isnan(outputs) & (within < lengths[:, None])[..., None]
-    arrays = {"inputs": blocks["inputs"][rows], "mask": mask, "initial": initial}
-    data = Dataset.from_arrays(times[rows], outputs, **arrays, **labels, **names)
+    outputs = placed(blocks["outputs"])
+    mask = settled(~np.isnan(outputs) & placed.is_within[..., None])
+    arrays = {"inputs": placed(blocks["inputs"]), "mask": mask, "initial": initial}
+    del blocks
+    data = Dataset.from_arrays(placed(times), outputs, **arrays, **labels, **names)
     return dataclasses.replace(data, labels=own_labels(table, columns, groups))
+
+
+class _Placed(NamedTuple):
+    """Places of rows in rectangular arrays, (traj, time); the padding of a trajectory repeats its last row."""
+
+    rows: np.ndarray | None  # None where the table is rectangular already
+    is_within: np.ndarray
+
+    @classmethod
+    def of(cls, groups: Groups) -> "_Placed":
+        """The rows of every trajectory."""
+        lengths = np.bincount(groups.codes)
+        within = np.arange(lengths.max())
+        is_within = within < lengths[:, None]
+        if is_within.all() and np.all(groups.codes[1:] >= groups.codes[:-1]):
+            return cls(None, is_within)
+        return cls(groups.order[groups.starts[:, None] + np.minimum(within, lengths[:, None] - 1)], is_within)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Arrange the values of all rows."""
+        is_plain = self.rows is None
+        return settled(values.reshape(*self.is_within.shape, *values.shape[1:]) if is_plain else values[self.rows])
 
 
 def _units(table: Table, columns: Columns) -> dict[str, str]:
@@ -130,6 +151,8 @@ def _units(table: Table, columns: Columns) -> dict[str, str]:
 
 def _with_constants_filled(block: np.ndarray, groups: Groups) -> np.ndarray:
     """Return inputs with gaps filled in columns that are constant within each trajectory and differ between them."""
+    if not np.isnan(block).any():
+        return block
     block = block.copy()
     for column in block.T:
         is_setting = np.isnan(column).any() and groups.are_constant(column) and len(groups.labels) > 1
@@ -147,9 +170,9 @@ def _labels(table: Table, columns: Columns, groups: Groups) -> dict[str, list[st
     labels: dict[str, list[str] | None] = {"condition": None, "unit": list(groups.labels)}
     for part in labels:
         if (name := getattr(columns, part)) is not None:
-            every = np.array(table.labels(name))
-            _check_same(every, name, groups)
-            labels[part] = every[groups.order[groups.starts]].tolist()
+            every = table.labels(name)
+            _check_same(every.codes, name, groups)
+            labels[part] = [every[row] for row in groups.order[groups.starts]]
     return labels
 
 
@@ -167,14 +190,16 @@ def plain_columns(columns: Columns) -> dict[str, Any]:
 def _facts_of_rows(table: Table, columns: Columns, groups: Groups) -> dict[str, Any]:
     """Count what may be wrong with a table, before anything is refused."""
     times = elapsed_times(table, columns.time or "time", groups)[0]
-    order = np.lexsort((times, groups.codes))
-    times, codes = times[order], groups.codes[order]
-    same = (times[1:] == times[:-1]) & (codes[1:] == codes[:-1])
+    num_same = 0
+    if not groups.increase(times):
+        order = np.lexsort((times, groups.codes))
+        times, codes = times[order], groups.codes[order]
+        num_same = int(((times[1:] == times[:-1]) & (codes[1:] == codes[:-1])).sum())
     quantities = {name: table.numbers(name) for name in (*(columns.inputs or ()), *(columns.outputs or ()))}
     seen = {name: values[np.isfinite(values)] for name, values in quantities.items()}
     return {
         "trajectories": len(groups.labels),
-        "duplicated_times": int(same.sum()),
+        "duplicated_times": num_same,
         "missing_cells": int(sum(np.isnan(values).sum() for values in quantities.values())),
         "constant_columns": [name for name, values in seen.items() if values.size and is_constant(values)],
     }
@@ -260,8 +285,10 @@ def _check_size(
         raise DataError(
             f"replicates must share most of their times; found {grid} in all, at most {longest} in one; share times"
         )
-    if len(groups.labels) * grid * (num_columns + 1) > MOST_CELLS:
+    # A large table may be padded to twice its size.
+    most = max(MOST_CELLS, min(MOST_BINARY_CELLS, 2 * len(times) * (num_columns + 1)))
+    if len(groups.labels) * grid * (num_columns + 1) > most:
         raise DataError(
-            f"trajectories padded to the longest must have at most {MOST_CELLS} cells; found {len(groups.labels)} "
+            f"trajectories padded to the longest must have at most {most} cells; found {len(groups.labels)} "
             f"trajectories of up to {grid} times and {num_columns + 1} columns; thin out or cut up long trajectories"
         )

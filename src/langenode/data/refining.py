@@ -24,6 +24,9 @@ def refine(data: Dataset, largest_step: float) -> Refined:
     """
     _, first = np.unique(data.condition, return_index=True)
     lengths = data.lengths
+    is_compact = data.num_trajectories > 0 and lengths.max() == data.num_times
+    if is_compact and _num_pieces(data.times, largest_step).max(initial=1) == 1:  # nothing to divide
+        return Refined(data, np.minimum(np.arange(data.num_times), lengths[first, None] - 1))
     own = [data.times[i, : lengths[i]] for i in first]
     grids = [_refined_grid(times, largest_step) for times in own]
     longest = max((len(grid) for grid in grids), default=0)
@@ -48,10 +51,16 @@ def refine(data: Dataset, largest_step: float) -> Refined:
 
 
 def _refined_grid(times: np.ndarray, largest_step: float) -> np.ndarray:
+    pieces = _num_pieces(times, largest_step)
+    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    inner = number * np.repeat(np.diff(times) / pieces, pieces) + np.repeat(times[:-1], pieces)
+    return np.concatenate([inner, times[-1:]])
+
+
+def _num_pieces(times: np.ndarray, largest_step: float) -> np.ndarray:
+    """Into how many pieces each interval is divided."""
     # An interval that exceeds the largest step by rounding only needs no further point.
-    pieces = np.maximum(1, np.ceil(np.diff(times) / largest_step - 1e-6)).astype(int)
-    inner = [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(times[:-1], times[1:], pieces, strict=True)]
-    return np.concatenate([*inner, times[-1:]])
+    return np.maximum(1, np.ceil(np.diff(times) / largest_step - 1e-6)).astype(int)
 
 
 def _interpolated(grid: np.ndarray, times: np.ndarray, path: np.ndarray) -> np.ndarray:

@@ -82,6 +82,8 @@ def from_first_complete_row(data: Dataset) -> Dataset:
     shift = complete.argmax(axis=1)
     alone = np.bincount(data.condition)[data.condition] == 1
     shift = np.where(alone & np.any(complete, axis=1) & (2 * shift < lengths), shift, 0)
+    if not shift.any() and lengths.max() == data.num_times:
+        return data
     source = np.arange(data.num_times)[None, :] + shift[:, None]
     is_valid = source < lengths[:, None]
     source = np.minimum(source, lengths[:, None] - 1)  # padding repeats the last row
@@ -104,13 +106,17 @@ def starts_agree(data: Dataset, tolerance: float | int = 0.2) -> bool:
     probably not replicates: see `separate_by_start`.
     """
     readings, seen, _ = _first_readings(data)
+    counts = np.bincount(data.condition)
+    of_several = np.flatnonzero(counts[data.condition] > 1)
+    of_several = of_several[np.argsort(data.condition[of_several], kind="stable")]
+    by_condition = np.split(of_several, np.cumsum(counts[counts > 1])[:-1]) if of_several.size else []
     for column in range(data.num_outputs):
         values = data.outputs[..., column][data.mask[..., column]]
         if is_constant(values):
             continue
         scale = robust_spread(values)
-        for label in range(data.num_conditions):
-            members = readings[(data.condition == label) & seen[:, column], column]
+        for rows in by_condition:
+            members = readings[rows, column][seen[rows, column]]
             if len(members) > 1 and robust_spread(members) >= tolerance * scale:
                 return False
     return True

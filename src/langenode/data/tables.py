@@ -10,6 +10,7 @@ import numpy as np
 
 from langenode.data.checks import DataError
 from langenode.data.doubts import Doubt
+from langenode.data.texts import Texts
 
 _MISSING = frozenset(
     (
@@ -24,6 +25,20 @@ _FAILED = frozenset(
         *("#value!", "#wert!", "#ref!", "#bezug!", "#num!", "#zahl!"),
     )
 )
+
+
+class _Parsed(NamedTuple):
+    """The numbers of a column, NaN where there is none, and which cells are neither empty nor numbers."""
+
+    values: np.ndarray
+    num_known: int
+    num_faults: int = 0
+    first_fault: int = 0
+
+    @classmethod
+    def of(cls, values: np.ndarray, num_faults: int = 0, first_fault: int = 0) -> "_Parsed":
+        """Count the numbers that are known."""
+        return cls(values, len(values) - int(np.count_nonzero(np.isnan(values))), num_faults, first_fault)
 
 
 class Groups(NamedTuple):
@@ -82,8 +97,9 @@ class Table:
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
     units: Mapping[str, str] = dataclasses.field(default_factory=dict)
     doubts: tuple[Doubt, ...] = ()
-    # Caches, filled by `_numbers_and_faults`, `stamps` and `groups` only: every column is parsed and grouped by once.
-    _parsed: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    # Caches, filled by `_parsed_column`, `_texts`, `stamps` and `groups` only: every column is parsed and grouped once.
+    _parsed: dict[str, _Parsed] = dataclasses.field(default_factory=dict, repr=False)
+    _labels: dict[str, Texts] = dataclasses.field(default_factory=dict, repr=False)
     _stamped: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     _groups: dict[str | None, Groups] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -105,23 +121,25 @@ class Table:
     def with_missing(self, names: Sequence[str]) -> "Table":
         """Return the table with an empty column of numbers for each name that it lacks."""
         blank = {name: np.full(self.num_rows, np.nan) for name in names if name not in self.cells}
-        return dataclasses.replace(self, cells={**self.cells, **blank}, _parsed=dict(self._parsed))
+        return dataclasses.replace(
+            self, cells={**self.cells, **blank}, _parsed=dict(self._parsed), _labels=dict(self._labels)
+        )
 
     def with_column(self, name: str, labels: Sequence[str] | np.ndarray) -> "Table":
         """Return the table with one more column, or another in the place of one."""
-        parsed, stamped = ({n: of for n, of in known.items() if n != name} for known in (self._parsed, self._stamped))
+        kept: dict[str, Any] = {
+            cache: {n: of for n, of in getattr(self, cache).items() if n != name}
+            for cache in ("_parsed", "_labels", "_stamped")
+        }
         cells = {**self.cells, name: labels}
-        return dataclasses.replace(self, cells=cells, _parsed=parsed, _stamped=stamped, _groups={})
+        return dataclasses.replace(self, cells=cells, _groups={}, **kept)
 
     def take(self, rows: np.ndarray) -> "Table":
         """Return the table of some rows, in the order given; a row may be taken more than once."""
-        cells = {
-            name: column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows]
-            for name, column in self.cells.items()
-        }
+        cells = {name: _rows_of(column, rows) for name, column in self.cells.items()}
         origin = None if self.file_of_row is None else self.file_of_row[rows]
         numbers = self.row_numbers[rows]
-        caches: dict[str, Any] = {"_parsed": {}, "_stamped": {}, "_groups": {}}
+        caches: dict[str, Any] = {"_parsed": {}, "_labels": {}, "_stamped": {}, "_groups": {}}
         return dataclasses.replace(self, cells=cells, row_numbers=numbers, file_of_row=origin, **caches)
 
     def kind(self, name: str) -> str:
@@ -131,27 +149,24 @@ class Table:
         """
         if isinstance(self.cells[name], np.ndarray) and self.cells[name].dtype.kind == "M":
             return "stamps"
-        values, wrong = self._numbers_and_faults(name)
-        num_right = int((~np.isnan(values)).sum())
-        if num_right == 0 and not wrong:
+        _, num_right, num_wrong, _ = self._parsed_column(name)
+        if num_right == 0 and not num_wrong:
             return "nothing"
-        return "numbers" if num_right and num_right >= len(wrong) else "text"
+        return "numbers" if num_right and num_right >= num_wrong else "text"
 
     def numbers(self, name: str) -> np.ndarray:
         """Return the numbers of a column, NaN where the cell is empty."""
-        values, wrong = self._numbers_and_faults(name)
-        if wrong:
-            row = wrong[0]
+        values, _, num_wrong, row = self._parsed_column(name)
+        if num_wrong:
             raise DataError(
                 f"column {name!r} must hold numbers; {self.place(row)} has {_shown(self.cells[name][row])}; "
                 "correct it, or leave it empty if it is missing"
             )
         return values
 
-    def labels(self, name: str) -> list[str]:
+    def labels(self, name: str) -> Texts:
         """Return the labels of a column; raise if one is empty."""
-        cells = self.cells[name]
-        labels = _labels_of_array(cells) if isinstance(cells, np.ndarray) else list(cells)
+        labels = self._texts(name)
         if "" in labels:
             raise DataError(
                 f"column {name!r} must be filled in every row; {self.place(labels.index(''))} is empty; fill it"
@@ -160,12 +175,12 @@ class Table:
 
     def is_faulty(self, name: str) -> bool:
         """Whether some cell of a column is neither empty nor a number."""
-        return bool(self._numbers_and_faults(name)[1])
+        return self._parsed_column(name).num_faults > 0
 
     def whole_numbers(self, name: str) -> np.ndarray | None:
         """Return the numbers of a column if all its cells are whole numbers, else None."""
-        values, wrong = self._numbers_and_faults(name)
-        return None if wrong or not np.all(np.isfinite(values)) or np.any(values != np.round(values)) else values
+        values, _, num_wrong, _ = self._parsed_column(name)
+        return None if num_wrong or not np.all(np.isfinite(values)) or np.any(values != np.round(values)) else values
 
     def is_label(self, name: str) -> bool:
         """Whether a column can serve as labels: text, or whole numbers without empty cells."""
@@ -199,26 +214,38 @@ class Table:
         return self._groups[trajectory]
 
     def _grouped(self, trajectory: str | None) -> Groups:
-        labels = ["0"] * self.num_rows if trajectory is None else self.labels(trajectory)
+        one = Texts(("0",) if self.num_rows else (), np.zeros(self.num_rows, dtype=np.int32))
+        labels = one if trajectory is None else self.labels(trajectory)
         if self.file_of_row is not None:
             stems = [name.rpartition(".")[0] or name for name in self.files]
-            files = [stems[index] for index in self.file_of_row]
-            labels = files if trajectory is None else [f"{a}/{b}" for a, b in zip(files, labels, strict=True)]
-        seen: dict[str, int] = {}
-        codes = np.array([seen.setdefault(label, len(seen)) for label in labels], dtype=np.int64)
-        order = np.argsort(codes, kind="stable")
-        return Groups(tuple(seen), codes, order, np.searchsorted(codes[order], np.arange(len(seen))))
+            files = Texts.of(stems, self.file_of_row)
+            labels = files if trajectory is None else joined_texts(files, labels)
+        codes = labels.codes.astype(np.int64)
+        is_ordered = bool(np.all(codes[1:] >= codes[:-1]))
+        order = np.arange(len(codes)) if is_ordered else np.argsort(codes, kind="stable")
+        counts = np.bincount(codes, minlength=len(labels.levels))
+        return Groups(labels.levels, codes, order, np.cumsum(counts) - counts)
 
-    def _numbers_and_faults(self, name: str) -> tuple[np.ndarray, list[int]]:
-        """Return the numbers of a column, and the rows whose text is not a number."""
-        if name not in self._parsed:
+    def _texts(self, name: str) -> Texts:
+        """Return a column as text, cached: that of numbers is found by sorting them."""
+        if name not in self._labels:
             cells = self.cells[name]
             if isinstance(cells, np.ndarray):
-                is_stamp = cells.dtype.kind == "M"
-                values = np.full(len(cells), np.nan) if is_stamp else cells.astype(np.float64)
-                self._parsed[name] = values, list(range(len(cells))) if is_stamp else []
+                self._labels[name] = _labels_of_array(cells)
             else:
-                self._parsed[name] = _parse(cells)
+                self._labels[name] = cells if isinstance(cells, Texts) else Texts.of(cells, np.arange(len(cells)))
+        return self._labels[name]
+
+    def _parsed_column(self, name: str) -> _Parsed:
+        """Return the numbers of a column, and where its text is not a number."""
+        if name not in self._parsed:
+            cells = self.cells[name]
+            if not isinstance(cells, np.ndarray):
+                self._parsed[name] = _parsed_texts(cells) if isinstance(cells, Texts) else _parse(cells)
+            elif cells.dtype.kind == "M":
+                self._parsed[name] = _Parsed(np.broadcast_to(np.nan, len(cells)), 0, len(cells))
+            else:
+                self._parsed[name] = _Parsed.of(cells.astype(np.float64, copy=False))
         return self._parsed[name]
 
 
@@ -237,7 +264,39 @@ def elapsed_times(table: Table, name: str, groups: Groups) -> tuple[np.ndarray, 
     return (stamps - stamps[groups.first_rows()]) / np.timedelta64(1, "s"), True
 
 
-def _parse(cells: Sequence[str]) -> tuple[np.ndarray, list[int]]:
+def joined_texts(first: Texts, second: Texts) -> Texts:
+    """Return the texts of two columns joined by a slash."""
+    pairs, codes = np.unique(first.codes.astype(np.int64) * len(second.levels) + second.codes, return_inverse=True)
+    num = len(second.levels)
+    return Texts.of([f"{first.levels[pair // num]}/{second.levels[pair % num]}" for pair in pairs.tolist()], codes)
+
+
+def _rows_of(column: Any, rows: np.ndarray) -> Any:
+    """Return the cells of some rows."""
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return column.take(rows) if isinstance(column, Texts) else [column[row] for row in rows]
+
+
+def _parsed_texts(cells: Texts) -> _Parsed:
+    """Parse every distinct text once."""
+    values, wrong = _values_and_faults(cells.levels)
+    if not wrong:
+        return _Parsed.of(cells.map(values, np.float64))
+    is_wrong = np.zeros(len(values), dtype=bool)
+    is_wrong[wrong] = True
+    faults = is_wrong[cells.codes]
+    if np.all(np.isnan(values)):  # labels: no array for all rows
+        return _Parsed(np.broadcast_to(np.nan, len(cells)), 0, int(faults.sum()), int(faults.argmax()))
+    return _Parsed.of(cells.map(values), int(faults.sum()), int(faults.argmax()))
+
+
+def _parse(cells: Sequence[str]) -> _Parsed:
+    values, wrong = _values_and_faults(cells)
+    return _Parsed.of(values, len(wrong), wrong[0] if wrong else 0)
+
+
+def _values_and_faults(cells: Sequence[str]) -> tuple[np.ndarray, list[int]]:
     # Fast path: in most columns all cells are plain numbers.
     if "_" not in "".join(cells):
         try:
@@ -268,6 +327,12 @@ def _stamps(cells: Sequence[str]) -> tuple[np.ndarray | None, int | None]:
     filled = next((cell for cell in cells if not is_missing(cell)), "")
     if _number(filled) is not None or _stamp(filled) is None:
         return None, None
+    if isinstance(cells, Texts):
+        stamps, level = _stamps(cells.levels)
+        if level is not None:
+            return None, int((cells.codes == level).argmax())
+        assert stamps is not None
+        return cells.map(stamps), None
     stamps = [np.datetime64("NaT") if is_missing(cell) else _stamp(cell) for cell in cells]
     wrong = next((row for row, stamp in enumerate(stamps) if stamp is None), None)
     return (np.array(stamps, dtype="datetime64[us]") if wrong is None else None), wrong
@@ -286,16 +351,24 @@ def _stamp(cell: str) -> datetime.datetime | None:
         return None
 
 
-def _labels_of_array(values: np.ndarray) -> list[str]:
+def _labels_of_array(values: np.ndarray) -> Texts:
     """Return numbers as the text that a CSV file would have; empty text where they are missing."""
-    found, codes = np.unique(values, return_inverse=True)
+    found, codes = _distinct(values)
     if values.dtype.kind == "M":
         texts = ["" if np.isnat(value) else str(value) for value in found]
     elif values.dtype.kind == "f":
         texts = ["" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in found.tolist()]
     else:
         texts = [str(value) for value in found.tolist()]
-    return [texts[code] for code in codes]
+    return Texts.of(texts, codes)
+
+
+def _distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct values and the number of each; runs of equal ones, as labels have, are sorted as one."""
+    is_new = np.ones(len(values), dtype=bool)
+    is_new[1:] = values[1:] != values[:-1]  # NaN is new every time
+    found, codes = np.unique(values[is_new], return_inverse=True)
+    return found, codes[np.cumsum(is_new) - 1]
 
 
 def _shown(cell: Any) -> str:

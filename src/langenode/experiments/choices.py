@@ -11,6 +11,7 @@ from langenode.data import (
     find_modes,
     find_outliers,
     num_windows,
+    sizes_for,
     starts_are_exact,
 )
 
@@ -90,6 +91,27 @@ def start(data: Dataset, *, is_followed: bool) -> tuple[bool, Choice]:
         return False, Choice("start of a trajectory", "its first reading, as it is", why)
     why = "the first complete reading is used as it is, noise included, and is neither fitted nor scored"
     return True, Choice("start of a trajectory", "its first reading", why)
+
+
+def large(data: Dataset, asked: Mapping[str, Any], target: str) -> tuple[dict[str, Any], list[Choice]]:
+    """Return how many trajectories each part of a fit looks at where there are very many, and the choice.
+
+    Units that differ have mini-batches of their own, and replicates of a population are compared all together.
+    """
+    sizes = sizes_for(data)
+    if sizes is None or target not in ("posterior", "tempered"):
+        return {}, []
+    layer: dict[str, Any] = {
+        "training": {"batch_trajectories": sizes.batch},
+        "mle": {"most_trajectories": sizes.point},
+    }
+    held_out = "as asked for"
+    if "split" not in asked_section(asked, "data"):
+        layer["data"] = {"most_held_out": sizes.held_out}
+        held_out = f"at most {sizes.held_out} each"
+    chosen = f"updates of {sizes.batch} at random, point estimate from {sizes.point}; validation and test {held_out}"
+    why = f"{data.num_trajectories} are too many to look at in every step, and more held-out ones would tell little"
+    return layer, [Choice("trajectories", chosen, why)]
 
 
 def asked_section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import pydantic
 from pydantic import Field
 
 from langenode._types import PRNGKeyArray
-from langenode.config import AtLeastTwo, Config, ConfigError, Count, ModelConfig, Section
+from langenode.config import AtLeastTwo, Config, ConfigError, Count, ModelConfig, Section, merge
 from langenode.data import (
     FEWEST_REPLICATES,
     Columns,
@@ -75,6 +75,8 @@ class OwnData(Section):
     """every trajectory is cut into this many windows; chosen where there are fewer than three trajectories"""
     split: tuple[Fraction, Fraction, Fraction] = (0.6, 0.2, 0.2)
     """fractions for training, validation and test, by trajectory or condition, where there are no folds"""
+    most_held_out: Count | None = None
+    """validation and test trajectories at most, each; the others train; chosen above 1000 trajectories"""
     folds: AtLeastTwo | Literal["auto"] | None = "auto"
     """parts that are held out in turn while the final fit uses all data; auto: 5 below 40 trajectories, else none"""
 
@@ -152,6 +154,8 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
     layer["model"] |= unit_choices.model_layer(data, asked) if target == "hierarchical" else {}
     layer["data"] |= {} if windows is None else {"windows": windows}
     layer["data"] |= {"folds": None} if "split" in asked.get("data", {}) else {}
+    large_layer, large_choice = choices.large(data, asked, target)
+    layer = merge(layer, large_layer)
     if layer["model"].get("units") == "auto" and choices.is_scale_open(asked):
         by_evidence, replaced = unit_choices.scale_layer(data, {**layer, **scale_layer})
         settled = {choice.what for choice in replaced}
@@ -171,6 +175,7 @@ def plan(data: Dataset, asked: Mapping[str, Any]) -> Plan:
         *scale_choices,
         _target_choice(target, "target" in asked, data, separate, units),
         *loss_choice,
+        *large_choice,
     ]
     return Plan(layer, tuple(made), warnings)
 
@@ -284,7 +289,16 @@ def divide(data: Dataset, config: OwnConfig) -> Splits:
     fold = folds(config, data)
     if fold is not None:
         return Splits(data, data.select([]), by_fold(data, fold))
-    return _split(data, config, config.data.split)
+    return _split(data, config, _shares(data, config, config.data.split))
+
+
+def _shares(data: Dataset, config: OwnConfig, shares: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Return the fractions of the three parts; of many trajectories fewer are held out."""
+    if config.data.most_held_out is None:
+        return shares
+    most = config.data.most_held_out / max(data.num_trajectories, 1)
+    valid, test = (min(share, most) for share in shares[1:])
+    return 1.0 - valid - test, valid, test
 
 
 def set_aside(data: Dataset, config: OwnConfig) -> tuple[Dataset, Dataset] | None:
@@ -295,7 +309,7 @@ def set_aside(data: Dataset, config: OwnConfig) -> tuple[Dataset, Dataset] | Non
     if (data.num_units if config.target == "hierarchical" else data.num_trajectories) < 2:
         return None
     share = config.data.split[0] / max(sum(config.data.split[:2]), 1e-300)
-    parts = _split(data, config, (share, 1.0 - share, 0.0), num_needed=2)
+    parts = _split(data, config, _shares(data, config, (share, 1.0 - share, 0.0)), num_needed=2)
     return parts.train, parts.validation
 
 

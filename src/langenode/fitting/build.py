@@ -13,7 +13,7 @@ import numpy as np
 from langenode._arrays import placed
 from langenode._types import OnStep, PRNGKeyArray
 from langenode.config import LARGEST_SEED, Config, ConfigError, OutputScale
-from langenode.data import Dataset, Scaling, knees, refine, revealed_start
+from langenode.data import Dataset, Scaling, knees, refine, revealed_start, some_of
 from langenode.experiments.base import Experiment
 from langenode.fitting import methods
 from langenode.fitting.methods import Ingredients, Trained
@@ -64,13 +64,24 @@ class Assembled(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Data as training sees them: dimensionless, on a grid that the integrator can follow; and the units they had."""
+    """Data as training sees them: dimensionless, on a grid that the integrator can follow; and the units they had.
+
+    `some` are those training trajectories that stand for all where every step looks at all of them; None for all.
+    """
 
     train: Dataset
     validation: Dataset | None
     scaling: Scaling
+    some: Dataset | None = None
+
+    @property
+    def at_once(self) -> Dataset:
+        """The training trajectories for steps that look at all of them."""
+        return self.train if self.some is None else self.some
 
 
+# Steps to the mode of a posterior; few where the data are so many that a pass over them takes minutes.
+MOST_STEPS, FEW_STEPS = 50, 4
 # No method here can sample more weights than this.
 MOST_WEIGHTS, MOST_NUMBERS = 10_000_000, 100_000_000
 
@@ -106,7 +117,9 @@ def prepare(config: Config, train: Dataset, validation: Dataset | None) -> Prepa
     held_out = None
     if validation is not None and validation.num_trajectories > 0:
         held_out = scaled(config, scaling, validation)
-    return Prepared(scaled(config, scaling, train), held_out, scaling)
+    whole = scaled(config, scaling, train)
+    some = some_of(whole, config.mle.most_trajectories, seed=config.seed)
+    return Prepared(whole, held_out, scaling, None if some is whole else some)
 
 
 def scaled(config: Config, scaling: Scaling, data: Dataset) -> Dataset:
@@ -178,7 +191,7 @@ def calibrated(
     """
     if not wants_calibration(config) or data.validation is None:
         return None
-    parts = [part for part in (data.train, data.validation) if part is not None]
+    parts = [part for part in (data.at_once, data.validation) if part is not None]
     rounds = itertools.count(1)
 
     def errors_at(factor: np.ndarray) -> list[Errors]:
@@ -241,6 +254,8 @@ def make_reference(
     likelihood: Likelihood,
     target: Target,
     data: Dataset,
+    *,
+    is_large: bool = False,
 ) -> Reference:
     """What the trained distribution is without training: the prior, or a Gaussian about the point estimate."""
     if kind == "prior":
@@ -249,7 +264,10 @@ def make_reference(
         noise = pooled_sigma(likelihood) if target.has_noise else None
         return population_reference(model, partition, data, prior, noise=noise)
     assert isinstance(target, targets.Posterior | targets.Tempered)  # a hierarchical fit is solved elsewhere
-    return laplace_reference(model, partition, data, prior, likelihood, temperature=target.temperature)
+    num = FEW_STEPS if is_large else MOST_STEPS
+    return laplace_reference(
+        model, partition, data, prior, likelihood, temperature=target.temperature, num_iterations=num
+    )
 
 
 def _is_joint(data: Dataset) -> bool:
@@ -310,7 +328,8 @@ def make_posterior(
     if truncation is not None:  # what is trained is free, and bent into the bounds
         model, prior = FreeModel.about(model, partition, truncation), GaussianPrior(prior.mean, prior.scale)
         weights = partition.flatten(model)
-    reference = make_reference(method.reference_of(config.options), model, partition, prior, likelihood, target, data)
+    kind, is_large = method.reference_of(config.options), config.mle.most_trajectories is not None
+    reference = make_reference(kind, model, partition, prior, likelihood, target, data, is_large=is_large)
     ingredients = Ingredients(reference, weights, Streams.of(config.seed).sampler)
     num = _num_numbers(eqx.filter_eval_shape(method.make, ingredients, config.options))
     if num > MOST_NUMBERS:

@@ -26,7 +26,7 @@ def identity(config: Any, data: Prepared) -> str:
     for part in (data.train, data.validation):
         if part is not None:
             for array in (part.times, part.inputs, part.outputs, part.mask):
-                digest.update(np.ascontiguousarray(array).tobytes())
+                digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

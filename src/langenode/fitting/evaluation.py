@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langenode._types import OnStep
-from langenode.data import Dataset, has_replicates
+from langenode.data import MOST_AT_ONCE, Dataset, has_replicates, some_of
 from langenode.experiments import own
 from langenode.experiments.base import Experiment, Results, Splits
 from langenode.fitting import build, methods, perfect, skill
@@ -98,6 +98,8 @@ def _held_out(results: Results) -> list[skill.Fold]:
     """What was fitted, what was held out and what was predicted there; once for each fold where there are folds."""
     train, test, fold = results.splits.train, results.splits.test, results.folds
     if fold is None:
+        if isinstance(results.config, own.OwnConfig):  # plain predictors use some hundred trajectories of many
+            train = some_of(train, MOST_AT_ONCE, seed=results.config.seed)
         return [skill.Fold(train, test, results.observable)]
     found = []
     for number in range(int(fold.max()) + 1):

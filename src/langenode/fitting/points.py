@@ -47,11 +47,14 @@ def choose_model(experiment: Experiment, config: Config, data: Prepared, *, repo
         return _choose_units(experiment, config, data, reporter)
     kept: PointChoice | None = None
     tried, best = [], np.inf
-    judged = data.train if data.validation is None else data.validation
+    judged = data.at_once if data.validation is None else data.validation
+    if data.some is not None:
+        num, total = data.some.num_trajectories, data.train.num_trajectories
+        reporter.say(f"maximum likelihood: from {num} of {total} training trajectories, chosen at random")
     for name, candidate in experiment.candidates(config).items():
         start = untrained(experiment, candidate)
         with reporter.task(f"maximum likelihood, {name}") as task:
-            model = fit_point(candidate, start, data.train, data.scaling, on_step=task.at)
+            model = fit_point(candidate, start, data.at_once, data.scaling, on_step=task.at)
             error = rms_error(model, judged)
         reporter.say(f"maximum likelihood: {name}, validation error {error:.4g} (scaled)")
         tried.append({"name": name, "error": error})
@@ -116,7 +119,7 @@ def settle_noise(point: PointChoice, data: Prepared) -> PointChoice:
     config = point.config.model_copy(update={"noise": noise})
     levels = noise_levels(config, data.scaling)
     assert levels is not None
-    found = noise_parts(point.model, data.train, levels)
+    found = noise_parts(point.model, data.at_once, levels)
     if asked.proportional == "auto" and not found.is_proportional.any():
         plain = asked.model_copy(update={"proportional": False})
         return point._replace(config=point.config.model_copy(update={"noise": plain}))

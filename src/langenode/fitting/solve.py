@@ -105,7 +105,7 @@ def solve(
     with reporter.task("diagnostics"):
         if not config.is_drawn:
             found = found._replace(training={**found.training, **_motion(config, problem, found.problem)})
-        found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data.train))
+        found = found._replace(diagnostics=_diagnostics(config, start, problem, unidentified, found, data))
     with reporter.task("calibration") as task:
         return with_calibration(found, build.calibrated(config, found.problem, data, on_step=task.at))
 
@@ -173,13 +173,16 @@ def with_calibration(solved: Solved, calibration: Calibration | None) -> Solved:
 
 
 def _diagnostics(
-    config: Any, start: Any, problem: Problem, unidentified: tuple[str, ...], found: Solved, train: Dataset
+    config: Any, start: Any, problem: Problem, unidentified: tuple[str, ...], found: Solved, data: Prepared
 ) -> dict[str, Any]:
     """How good the samples are, what they owe to the prior, and the point estimate to its penalty."""
     num, key = config.predict.num_weights, Streams.of(config.seed).evaluation
     record = dict(found.diagnostics)
     if not config.is_drawn and config.target != "population":
-        record = importance_diagnostics(found.problem, train, num, key=key)
+        if data.some is None:
+            record = importance_diagnostics(found.problem, data.train, num, key=key)
+        else:
+            record = {"unchecked": f"all {data.train.num_trajectories} training trajectories would be needed"}
     if unidentified:
         warnings.warn(
             f"data must determine a weight for its prior not to matter; they do not determine {', '.join(unidentified)}"
@@ -187,7 +190,7 @@ def _diagnostics(
             stacklevel=4,
         )
     record |= prior_diagnostics(config, found.problem, unidentified, key=key)
-    penalty = penalty_diagnostics(config, start, problem, train)
+    penalty = penalty_diagnostics(config, start, problem, data.at_once)
     return record | ({"mle": penalty} if penalty else {})
 
 
@@ -223,6 +226,9 @@ def _train(
         problem = _keeping(problem, choice.memory)
     train_objective, validation_objective = build.training_objectives(config, problem, data)
     identity = checkpoints.identity(config, data)
+    num, total = settings.batch_trajectories, data.train.num_trajectories
+    if num is not None and num < total:
+        reporter.say(f"training: every update looks at {num} of {total} trajectories, chosen at random")
     state = None
     if checkpoint is not None and checkpoint.exists():
         state = checkpoints.resume_training(checkpoint, identity, initial_state(problem, settings))

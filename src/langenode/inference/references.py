@@ -14,7 +14,7 @@ import numpy as np
 from langenode._arrays import placed
 from langenode._compiling import quick_jit
 from langenode._types import Array, Float
-from langenode.data import Batch, Dataset
+from langenode.data import Batch, Dataset, in_parts
 from langenode.inference.likelihood import Likelihood
 from langenode.inference.noise import noise_scale
 from langenode.inference.partition import Partition
@@ -173,14 +173,18 @@ def laplace_reference(
     the rms of the mode's residuals, drawn to the prior accordingly.
     """
     dtype = prior.mean.dtype
-    batch = data.arrays(dtype)
     sigma = np.where(data.mask, reference_sigma(model, data, likelihood), 1.0)
     inverse = np.where(data.mask, 1.0 / (sigma**2 * temperature), 0.0)
+    # Derivatives of all readings at once would need more memory than the data themselves, times the weights.
+    parts = [(part.arrays(dtype), inverse[rows, : part.num_times]) for rows, part in in_parts(data)]
     prior_mean, precision = np.asarray(prior.mean, float), np.asarray(prior.scale, float) ** -2.0
 
     def quadratic(weights: np.ndarray) -> Quadratic:
-        linear = compiled_jacobians(partition.combine(model, placed(weights, dtype)), partition, batch)
-        value, gradient, hessian = _normal_equations(*linear, inverse)
+        current = partition.combine(model, placed(weights, dtype))
+        value, gradient, hessian = 0.0, np.zeros(partition.dim), np.zeros((partition.dim, partition.dim))
+        for batch, share in parts:
+            found = _normal_equations(*compiled_jacobians(current, partition, batch), share)
+            value, gradient, hessian = value + found[0], gradient + found[1], hessian + found[2]
         offset = weights - prior_mean
         value += 0.5 * float((precision * offset**2).sum())
         return Quadratic(value, gradient - precision * offset, hessian + np.diag(precision))

@@ -180,6 +180,10 @@ def _sampler(metrics: Mapping[str, Any]) -> list[Check]:
     if "is_trusted" in found:
         return [_draws(found), *_function_space(found)]
     ess, k_hat = found.get("relative_ess"), found.get("k_hat")
+    if ess is None and "unchecked" in found:
+        says = f"The draws were not compared with the posterior of the weights ({found['unchecked']}); "
+        says += "the bands stand on their coverage alone."
+        return [Check("relative ESS", "not computed", f"at least {GOOD_ESS:g} (1 for a perfect sampler)", None, says)]
     if ess is None:
         return []
     passed = True if ess >= GOOD_ESS else None

@@ -86,6 +86,7 @@ class Diagnostics(_Record):
     log_evidence_se: Number | None = None
     relative_ess: Number | None = None
     k_hat: float | None = None  # not a number where the weights have no tail
+    unchecked: str | None = None
     reference_rank: int | None = None
     is_trusted: bool | None = None
     method: str | None = None

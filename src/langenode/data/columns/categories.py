@@ -22,7 +22,7 @@ ALL_LEVELS = "=*"
 
 def levels_of(table: Table, name: str) -> list[str]:
     """Return the levels of a category in natural order."""
-    return sorted(set(table.labels(name)), key=natural_key)
+    return sorted(table.labels(name).levels, key=natural_key)
 
 
 def level_names(table: Table, name: str) -> tuple[str, ...]:
@@ -90,8 +90,8 @@ def with_levels(table: Table, names: Iterable[str]) -> Table:
         if name not in table.names and category is not None:
             wanted.setdefault(category, []).append(name[len(category) + 1 :])
     for category, levels in wanted.items():
-        labels = np.array(table.labels(category))
-        unknown = np.flatnonzero(~np.isin(labels, levels))
+        labels = table.labels(category)
+        unknown = np.flatnonzero(labels.map([level not in levels for level in labels.levels]))
         if len(levels) > 1 and unknown.size:
             row = int(unknown[0])
             raise DataError(
@@ -99,7 +99,9 @@ def with_levels(table: Table, names: Iterable[str]) -> Table:
                 f"{str(labels[row])[:40]!r}; correct it, or fit again with data of that level"
             )
         for level in levels:
-            table = table.with_column(f"{category}={level}", (labels == level).astype(np.float64))
+            table = table.with_column(
+                f"{category}={level}", labels.map([one == level for one in labels.levels], np.float64)
+            )
     return table
 
 

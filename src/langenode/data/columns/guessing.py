@@ -120,6 +120,8 @@ def _sort(search: Search, time: str, trajectory: str | None) -> None:
     groups = table.groups(trajectory)
     times = elapsed_times(table, time, groups)[0]
     num_wrong, num_steps = groups.not_increasing(times).size, len(times) - len(groups.labels)
+    if num_wrong == 0:
+        return
     order = np.lexsort((times, groups.codes))
     is_repeated = (np.diff(times[order]) == 0) & (np.diff(groups.codes[order]) == 0)
     if search.is_reading is not None or num_steps < _FEWEST_SORTED or is_repeated.any() or np.isnan(times).any():

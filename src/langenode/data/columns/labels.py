@@ -21,7 +21,8 @@ from langenode.data.names import (
     trajectory_rank,
     unit_rank,
 )
-from langenode.data.tables import Groups, Table, elapsed_times
+from langenode.data.tables import Groups, Table, elapsed_times, joined_texts
+from langenode.data.texts import Texts
 
 # A row number that is not named like one must count at least this many rows.
 _FEWEST_COUNTED = 10
@@ -52,8 +53,14 @@ def find_time(table: Table, taken: set[str]) -> str | None:
     named = ranked(table, taken, time_rank)
     readable = [name for name in named if table.kind(name) == "numbers" or table.stamps(name) is not None]
     # The name is enough: a faulty cell is then reported with its row. Words alone (morning, evening) are no times.
-    known = [name for name in named if name in readable or any(map(_HAS_DIGIT, table.cells[name]))]
+    known = [name for name in named if name in readable or any(map(_HAS_DIGIT, distinct_cells(table, name)))]
     return next(iter(known or named), None)
+
+
+def distinct_cells(table: Table, name: str) -> Iterable[str]:
+    """Return the cells of a column of text, where possible each once."""
+    cells = table.cells[name]
+    return cells.levels if isinstance(cells, Texts) else cells
 
 
 def increasing(table: Table, taken: set[str]) -> list[str]:
@@ -118,8 +125,7 @@ def find_trajectories(table: Table, time: str, taken: set[str], *, may_repeat: b
 def joined(table: Table, pair: str) -> tuple[Table, str]:
     """Return the table with a column that joins two others, named "A/B", and its name."""
     first, second = _parts(table, pair)
-    labels = [f"{a}/{b}" for a, b in zip(table.labels(first), table.labels(second), strict=True)]
-    return table.with_column(pair, labels), pair
+    return table.with_column(pair, joined_texts(table.labels(first), table.labels(second))), pair
 
 
 def is_pair(table: Table, name: str | None) -> bool:
@@ -185,7 +191,7 @@ def find_label(table: Table, groups: Groups, taken: set[str], rank: Callable[[st
 def is_constant_label(table: Table, groups: Groups, name: str) -> bool:
     """Whether a column has one label in each trajectory."""
     try:
-        labels = np.array(table.labels(name))
+        labels = table.labels(name).codes
     except DataError:  # an empty cell
         return False
     return bool(np.all(labels == labels[groups.first_rows()]))
@@ -193,7 +199,7 @@ def is_constant_label(table: Table, groups: Groups, name: str) -> bool:
 
 def is_same_partition(table: Table, groups: Groups, name: str) -> bool:
     """Whether a column labels the trajectories once more: one label in each, and no two alike."""
-    return is_constant_label(table, groups, name) and len(set(table.labels(name))) == len(groups.labels)
+    return is_constant_label(table, groups, name) and len(table.labels(name).levels) == len(groups.labels)
 
 
 def condition_rank_in(table: Table) -> Callable[[str], int | None]:
@@ -256,7 +262,9 @@ def _named_labels(table: Table, taken: set[str]) -> list[str]:
     """Return the columns named like a trajectory's label, then (unless files are trajectories) like a specimen's."""
 
     def is_possible(name: str) -> bool:
-        return table.is_label(name) and not counts_rows(table, table.groups(None), name)
+        if table.whole_numbers(name) is None:
+            return table.is_label(name)
+        return not counts_rows(table, table.groups(None), name)
 
     ranks = [trajectory_rank] if table.files else [trajectory_rank, unit_rank]
     names = [name for rank in ranks for name in ranked(table, taken, rank)]
@@ -295,7 +303,7 @@ def _find_pair(table: Table, time: str, taken: set[str], *, or_equal: bool) -> s
     other = [name for name in table.names[:_MOST_TRIED] if name not in {*taken, time, *found}]
     rest = [name for name in other if table.kind(name) != "nothing"]
     able = [n for n in dict.fromkeys([*found, *rest]) if table.is_label(n) and "" not in table.cells[n]]
-    few = [n for n in able if n in found or len(set(table.labels(n))) <= table.num_rows / 4]
+    few = [n for n in able if n in found or len(table.labels(n).levels) <= table.num_rows / 4]
     for first, second in itertools.combinations(few[:_MOST_PAIRED], 2):
         if first not in found:
             continue

@@ -92,9 +92,10 @@ def _doubt_text(search: Search, groups: Groups, inputs: Sequence[str]) -> None:
         cells = search.table.cells.get(name)
         if why != "text" or cells is None or "" in cells or isinstance(cells, np.ndarray):
             continue
-        if 2 <= len(set(cells)) <= 12 and not labels.is_constant_label(search.table, groups, name):
+        num_levels = len(set(labels.distinct_cells(search.table, name)))
+        if 2 <= num_levels <= 12 and not labels.is_constant_label(search.table, groups, name):
             option = f"--inputs '{','.join([*inputs, name])}'"
-            taken = f"text of {len(set(cells))} levels that changes in time, left out"
+            taken = f"text of {num_levels} levels that changes in time, left out"
             search.doubts.append(Doubt(name, taken, "it drives the process", option))
 
 

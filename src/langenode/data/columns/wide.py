@@ -138,7 +138,12 @@ def _melted(table: Table, given: Columns, pattern: str, why: str) -> Wide:
         return Wide(table, given, why)
     value = given.outputs[0] if given.outputs else next(n for n in ("value", "reading") if n not in table.names)
     rest = dataclasses.replace(
-        table, cells={n: c for n, c in table.cells.items() if n not in names}, _parsed={}, _stamped={}, _groups={}
+        table,
+        cells={n: c for n, c in table.cells.items() if n not in names},
+        _parsed={},
+        _labels={},
+        _stamped={},
+        _groups={},
     )
     rows = np.tile(np.arange(table.num_rows), len(names))
     long = rest.take(rows).with_column(pattern, [name for name in names for _ in range(table.num_rows)])
