@@ -44,6 +44,7 @@ COLUMNS = (
     *("rhat in", "rhat out", "rhat LL", "in", "out", "cold s", "cold cpu", "warm s", "cpu s", "k evals"),
 )
 SECONDS = ("cold s", "cold cpu", "warm s", "cpu s", "k evals")
+RIVALS = ("mclmc", "mile", "blackjax_nuts", "bde")  # of rivals.py
 
 
 # --- references
@@ -158,12 +159,14 @@ def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
 
 
 def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:
-    """`name:option=number,...`: the function of that name here or in `langenode.samplers`, and its options."""
+    """`name:option=number,...`: the function of that name here, in `rivals` or in `langenode.samplers`, with options."""
     name, _, words = text.partition(":")
     pairs = [word.split("=") for word in words.split(",") if word]
     options = {key: float(value) if "." in value else int(value) for key, value in pairs}
     if name == "guided":
         return guided, options
+    if name in RIVALS:
+        return getattr(importlib.import_module("rivals"), name), options
     return getattr(importlib.import_module("langenode.samplers"), name), options
 
 
