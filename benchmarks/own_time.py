@@ -23,11 +23,11 @@ NUM, STEPS, RATE, NOISE = 40, 20, 0.6, 0.05
 NUM_SUBSTEPS = 20
 
 
-def driven_relaxations(seed: int) -> pd.DataFrame:
+def driven_relaxations(seed: int, num: int = NUM) -> pd.DataFrame:
     """Trajectories of `dx/dt = rate (force(t) - x)`, each with a force and a start of its own."""
     rng, times = np.random.default_rng(seed), np.linspace(0.0, 5.0, STEPS)
     frames = []
-    for number in range(NUM):
+    for number in range(num):
         force = rng.uniform(0.5, 2.0) * np.sin(rng.uniform(0.5, 2.0) * times) + rng.uniform(0.0, 1.0)
         state, states = rng.normal(1.0, 0.3), []
         fine = np.linspace(0.0, 5.0, (STEPS - 1) * NUM_SUBSTEPS + 1)
