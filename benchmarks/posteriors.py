@@ -177,7 +177,7 @@ OWN = {"guided": guided, "laplace_linearised": laplace_linearised}
 
 
 def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:
-    """`name:option=number,...`: the function of that name here, in `rivals` or in `langenode.samplers`, with options."""
+    """`name:option=number,...`: the function of that name here, in `rivals` or in `langenode.samplers`; its options."""
     name, _, words = text.partition(":")
     pairs = [word.split("=") for word in words.split(",") if word]
     options = {key: float(value) if "." in value else int(value) for key, value in pairs}

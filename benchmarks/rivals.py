@@ -1,8 +1,8 @@
 """Samplers of the field beside ours: blackjax's MCLMC and NUTS, MILE's recipe, and MILE by its authors' package.
 
-Methods of `posteriors.py run`. Each is set up as its own documentation or paper does, knows nothing of our samplers, and
-is judged by the same verdicts. `bde` needs `pip install --target FOLDER --no-deps sklearn-contrib-bde blackjax==1.2.2
-fastprogress==1.0.3 jaxopt tqdm` and that folder first in PYTHONPATH: it wants another blackjax than we do.
+Methods of `posteriors.py run`. Each is set up as its own documentation or paper does and judged by the same verdicts.
+`bde` wants another blackjax than we do: `pip install --target FOLDER --no-deps sklearn-contrib-bde blackjax==1.2.2
+fastprogress==1.0.3 jaxopt tqdm`, and that folder first in PYTHONPATH.
 """
 
 import os

@@ -14,7 +14,7 @@ from langenode.inference.predictions import Rule, observable, predict
 from langenode.inference.problem import Problem
 from langenode.scores.skill import Scores, crps_ratio, mean_crps, pooled, scores_by_trajectory
 
-# All weights cost more to draw and to store: they must lower the score by this share, and by more than a standard error.
+# All weights cost more to draw and to store: they must lower the score by 1 %, and by more than a standard error.
 WORTHWHILE = 0.99
 CANDIDATES = {
     "last_layer": {"method": "langevin", "stochastic": "last_layer"},

@@ -67,7 +67,7 @@ class RunFolder:
         return self.path / f"fold-{number + 1}-mle.langenode"
 
     def fold_fit(self, number: int, name: str = "") -> Path:
-        """Return the file of the fit of a fold, which is numbered from 0; `name` says which weights vary, if several."""
+        """Return the file of the fit of a fold, which is numbered from 0; `name` says which weights vary, if asked."""
         return self.path / f"fold-{number + 1}{name and f'-{name}'}.langenode"
 
     @property
