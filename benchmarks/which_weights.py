@@ -2,11 +2,11 @@
 
     python benchmarks/which_weights.py --tables driven oscillator --seeds 301 302 --out which_weights.jsonl
 
-Every table has 40 trajectories (theophylline: the subjects of four parts of five), 100 new ones are predicted, and the
-target is `posterior`, whatever the data would have chosen. Last layers are drawn by `langevin` and all weights by
-`ensemble-hmc`, both from the same point estimate. CRPS is in units of the spread of the training readings; the ratio is
-that of all weights to last layers, with its standard error over new trajectories. Processor seconds are those of the
-whole fit, compilation included.
+Every table has `--num` trajectories and half as many for validation (theophylline: six subjects, three, and three to
+predict), 100 new ones are predicted, and the target is `posterior`, whatever the data would have chosen. Last layers
+are drawn by `langevin` and all weights by `ensemble-hmc`, both from the same point estimate. CRPS is in units of the
+spread of the training readings; the ratio is that of all weights to last layers, with its standard error over new
+trajectories. Processor seconds are those of the whole fit, compilation included.
 """
 
 import argparse
@@ -39,40 +39,48 @@ KINDS = {
 }
 THEOPHYLLINE = Path(__file__).parents[1] / "examples" / "theophylline.csv"
 NAMES = ("driven", "relaxation", "rates", *KINDS, "theophylline")
-NUM, NUM_NEW = 40, 100
+NUM_NEW = 100
 
 
-def tables(name: str, seed: int) -> tuple[ln.Dataset, ln.Dataset]:
-    """Training and new trajectories."""
+def tables(name: str, num: int, seed: int) -> tuple[ln.Dataset, ln.Dataset, ln.Dataset]:
+    """Training, validation and new trajectories."""
+    sizes, seeds = (num, num // 2, NUM_NEW), (seed, 1000 + seed, 2000 + seed)
     if name == "relaxation":
-        return default_coverage.trajectories(NUM, seed), default_coverage.trajectories(NUM_NEW, 1000 + seed)
-    if name == "rates":
+        parts = [default_coverage.trajectories(*one) for one in zip(sizes, seeds, strict=True)]
+    elif name == "rates":
         rng = np.random.default_rng(seed)
-        return few_trajectories.trajectories(NUM, 0.25, rng=rng), few_trajectories.trajectories(NUM_NEW, 0.25, rng=rng)
-    if name == "theophylline":
+        parts = [few_trajectories.trajectories(size, 0.25, rng=rng) for size in sizes]
+    elif name == "theophylline":
         data = ln.load_data(THEOPHYLLINE)
-        part = np.random.default_rng(seed).permutation(data.num_trajectories) < data.num_trajectories // 5
-        return data.select(~part), data.select(part)
+        order = np.random.default_rng(seed).permutation(data.num_trajectories)
+        parts = [data.select(part) for part in np.split(order, (6, 9))]
+    else:
+        parts = [written(name, *one) for one in zip(sizes, seeds, strict=True)]
+    return parts[0], parts[1], parts[2]
+
+
+def written(name: str, num: int, seed: int) -> ln.Dataset:
+    """A table that is read from its file."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{part}.csv" for part in ("old", "new")]
-        for path, count, shift in zip(paths, (NUM, NUM_NEW), (0, 1000), strict=True):
-            if name == "driven":
-                frame = own_time.driven_relaxations(seed + shift, count)
-                frame.to_csv(path, index=False)
-            else:
-                own_coverage.write_table(own_coverage.KINDS[KINDS[name]], seed + shift, path, count)
-        return ln.load_data(paths[0]), ln.load_data(paths[1])
+        path = Path(folder) / "table.csv"
+        if name == "driven":
+            own_time.driven_relaxations(seed, num).to_csv(path, index=False)
+        else:
+            own_coverage.write_table(own_coverage.KINDS[KINDS[name]], seed, path, num)
+        return ln.load_data(path)
 
 
-def measure(name: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
+def measure(name: str, num: int, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     """Both fits and their scores on the same new trajectories."""
-    train, new = tables(name, seed)
-    found, scores = {"table": name, "seed": seed}, {}
+    train, valid, new = tables(name, num, seed)
+    found, scores = {"table": name, "num": num, "seed": seed}, {}
     for kind, layer in CANDIDATES.items():
         begin = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fit = ln.fit(train, target="posterior", seed=seed, progress=False, options=options, **layer)
+            fit = ln.fit(
+                train, validation=valid, target="posterior", seed=seed, progress=False, options=options, **layer
+            )
         cpu = time.process_time() - begin
         prepared = fit.prepared(new)
         samples = fit.predict_prepared(prepared)[1]
@@ -104,19 +112,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--num", type=int, default=40, help="training trajectories")
+    parser.add_argument("--largest-step", type=float, help="of the integrator; by default 0.02 of the duration")
     parser.add_argument("--transitions", type=int, help="of ensemble-hmc, at most; by default its own")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    options = {}
+    options: dict[str, Any] = {}
+    if arguments.largest_step:
+        options["model"] = {"largest_step": arguments.largest_step}
     if arguments.transitions:
-        options = {"ensemble-hmc": {"most_transitions": arguments.transitions}}
+        options["ensemble-hmc"] = {"most_transitions": arguments.transitions}
     columns = ("weights", "CRPS", "90 % band holds", "cpu [s]")
     print("| table | seed | " + " | ".join(columns) + " | all: " + " | ".join(columns) + " | ratio | trusted |")
     print("|---" * 12 + "|")
     for seed in arguments.seeds:
         for name in arguments.tables:
-            found = measure(name, seed, options)
+            found = measure(name, arguments.num, seed, options)
             print(row(found), flush=True)
             if arguments.out is not None:
                 with arguments.out.open("a") as file:
