@@ -138,7 +138,8 @@ def cross_validate(
         return kept.fit(number, make, name)
 
     def trial(number: int, name: str) -> weights.Trial:
-        fit = fit_of(number, weights.for_trial(config, name), "" if name == "last_layer" else name)
+        with weights.unjudged():
+            fit = fit_of(number, weights.for_trial(config, name), "" if name == "last_layer" else name)
         return weights.Trial(fit, weights.held_out_scores(fit.config, fit.problem, folds[number].held_out))
 
     chosen, tried = choose_kind(found, config)

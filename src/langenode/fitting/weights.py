@@ -1,6 +1,8 @@
 """Which weights vary, by held-out score: the last layers, or all of them where these predict better."""
 
-from collections.abc import Callable
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,7 +67,7 @@ def choose_weights(point: PointChoice, data: Prepared, reporter: Reporter) -> Po
     scores = {}
     for name in CANDIDATES:
         config = for_trial(point.config, name)
-        with reporter.task(f"{name}, to be judged on validation data"):
+        with reporter.task(f"{name}, to be judged on validation data"), unjudged():
             solved = solve.solve(config, point.model, data, start=point.start, is_companion=True)
         scores[name] = held_out_scores(config, solved.problem, data.validation)
     chosen, told = better(scores), tried(scores)
@@ -96,6 +98,14 @@ def choose_in_folds(num: int, trial: Callable[[int, str], Trial], reporter: Repo
         rest = {name: [one.scores for index, one in enumerate(found[name]) if index != number] for name in found}
         kept.append(found[better({name: pooled(parts) for name, parts in rest.items()})][number].fit)
     return InFolds(kept, chosen, told)
+
+
+@contextlib.contextmanager
+def unjudged() -> Iterator[None]:
+    """Without warnings that so few transitions are not to be trusted; those of the final fit are issued."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not to be trusted")
+        yield
 
 
 def better(scores: dict[str, Scores]) -> str:
