@@ -107,7 +107,7 @@ def _moments(case: Case, sampled: Sampled) -> tuple[Any, ...]:
 
 def _values(function: Callable[..., Any], sampled: Sampled) -> np.ndarray:
     """A function of every draw; of `laplace_linearised` that of the model linearised about the mode."""
-    if sampled.diagnostics.get("linearised") is None:
+    if sampled.diagnostics.get("linearised") is None or sampled.centre is None:
         return np.asarray(jax.jit(jax.vmap(function))(sampled.draws), float)
     at_mode, slope = jax.linearize(function, sampled.centre)
     return np.asarray(at_mode + jax.jit(jax.vmap(slope))(sampled.draws - sampled.centre), float)

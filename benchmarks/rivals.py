@@ -109,11 +109,12 @@ def blackjax_nuts(
             adaptation_info_fn=lambda state, info, adaptation: info.num_integration_steps,
         )
         start = jax.random.normal(key_start, (density.dim,))
-        (state, parameters), warm = warmup.run(key_warm, start, num_steps=num_warmup)
+        (state, parameters), warm = warmup.run(key_warm, start, num_warmup)  # pyright: ignore[reportCallIssue]
         kernel = blackjax.nuts(log_density, **parameters)
 
         def step(state: Any, key: Array) -> tuple[Any, tuple[Array, ...]]:
-            state, info = kernel.step(key, state)
+            found: tuple[Any, Any] = kernel.step(key, state)
+            state, info = found
             return state, (state.position, info.is_divergent, info.num_integration_steps)
 
         _, found = jax.lax.scan(step, state, jax.random.split(key_run, num_draws))
@@ -137,7 +138,7 @@ def bde(
     """MILE by the package of its authors (sklearn-contrib-bde), on a net of `posterior_cases.net`.
 
     The package always learns the noise, as a second output of the net. Its log posterior is replaced by that of our
-    case, where the second output does not matter, and so is its loss; the rest is its own.
+    case, where the second output does not matter, and modes are found by its loss Rmse; the rest is its own.
     """
     observed = density.log_likelihood.__self__  # pyright: ignore[reportFunctionMemberAccess]
     sizes = observed.model.sizes
@@ -164,17 +165,11 @@ def _known_noise(observed: Any) -> Any:
     """The package's regressor with noise of the case's sigma."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     from bde import BdeRegressor  # pyright: ignore[reportMissingImports]
-    from bde.loss import BaseLoss  # pyright: ignore[reportMissingImports]
-
-    class Squares(BaseLoss):
-        name = "gaussian_nll"
-
-        def __call__(self, preds: Array, y_true: Array) -> Array:
-            return 0.5 * jnp.mean(((preds[..., :1] - y_true) / observed.sigma) ** 2)
+    from bde.loss import Rmse  # pyright: ignore[reportMissingImports]
 
     class KnownNoise(BdeRegressor):
         def __init__(self, **options: Any):
-            super().__init__(loss=Squares(), **options)
+            super().__init__(loss=Rmse(), **options)
 
         def _build_log_post(self, x: Array, y: Array, *others: Any) -> Callable[[Any], Array]:
             forward = self._bde.members[0].forward
@@ -199,7 +194,10 @@ def _shares(num: int, first: float, second: float) -> dict[str, float]:
 def _first_tuning(dim: int) -> Any:
     from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 
-    return MCLMCAdaptationState(jnp.maximum(jnp.sqrt(dim), 15.0), jnp.asarray(0.001), jnp.ones(dim))
+    length: Any = jnp.maximum(jnp.sqrt(dim), 15.0)
+    step_size: Any = jnp.asarray(0.001)
+    metric: Any = jnp.ones(dim)
+    return MCLMCAdaptationState(length, step_size, metric)
 
 
 def _tuned(log_density: Any, state: Any, key: Array, options: dict[str, Any], params: Any) -> tuple[Any, Any]:
@@ -230,7 +228,8 @@ def _mode(log_density: Any, start: Array, num: int, learning_rate: float) -> Arr
     def step(carry: tuple[Array, Any], _: Any) -> tuple[tuple[Array, Any], None]:
         point, state = carry
         updates, state = optimiser.update(-jax.grad(log_density)(point), state)
-        return (point + updates, state), None
+        moved: Any = optax.apply_updates(point, updates)
+        return (moved, state), None
 
     return jax.lax.scan(step, (start, optimiser.init(start)), None, length=num)[0][0]
 
