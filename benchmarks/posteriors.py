@@ -38,6 +38,7 @@ from tempering import tempered_smc
 
 from langenode.inference import sharding
 from langenode.posteriors.density import Density, Sampled
+from langenode.samplers import laplace
 from langenode.samplers.guided import GuidedSettings, guided_langevin
 
 FOLDER = Path(__file__).parent / "references"
@@ -46,6 +47,7 @@ COLUMNS = (
     *("rhat in", "rhat out", "rhat LL", "in", "out", "cold s", "cold cpu", "warm s", "cpu s", "k evals"),
 )
 SECONDS = ("cold s", "cold cpu", "warm s", "cpu s", "k evals")
+RIVALS = ("mclmc", "mile", "blackjax_nuts", "bde")  # of rivals.py
 
 
 # --- references
@@ -99,10 +101,18 @@ def _moments(case: Case, sampled: Sampled) -> tuple[Any, ...]:
         if function is None:
             found += [None, None]
             continue
-        values = np.asarray(jax.jit(jax.vmap(function))(sampled.draws), float)
+        values = _values(function, sampled)
         mean = shares @ values
         found += [mean, np.sqrt(shares @ (values - mean) ** 2)]
     return tuple(found)
+
+
+def _values(function: Callable[..., Any], sampled: Sampled) -> np.ndarray:
+    """A function of every draw; of `laplace_linearised` that of the model linearised about the mode."""
+    if sampled.diagnostics.get("linearised") is None or sampled.centre is None:
+        return np.asarray(jax.jit(jax.vmap(function))(sampled.draws), float)
+    at_mode, slope = jax.linearize(function, sampled.centre)
+    return np.asarray(at_mode + jax.jit(jax.vmap(slope))(sampled.draws - sampled.centre), float)
 
 
 def _pool(case: Case, found: list) -> dict:
@@ -159,13 +169,24 @@ def guided(density: Density, *, key: Any, **options: Any) -> Sampled:
     return guided_langevin(density, GuidedSettings(**options), key=key).sampled()
 
 
+def laplace_linearised(density: Density, *, key: Any, **options: Any) -> Sampled:
+    """Laplace's approximation that predicts through the linearised model, as ours does by default."""
+    sampled = laplace(density, key=key, **options)
+    return sampled._replace(diagnostics={**sampled.diagnostics, "linearised": True})
+
+
+OWN = {"guided": guided, "laplace_linearised": laplace_linearised}
+
+
 def method_of(text: str) -> tuple[Callable[..., Sampled], dict[str, Any]]:
-    """`name:option=number,...`: the function of that name here or in `langenode.samplers`, and its options."""
+    """`name:option=number,...`: the function of that name here, in `rivals` or in `langenode.samplers`; its options."""
     name, _, words = text.partition(":")
     pairs = [word.split("=") for word in words.split(",") if word]
     options = {key: float(value) if "." in value else int(value) for key, value in pairs}
-    if name == "guided":
-        return guided, options
+    if name in OWN:
+        return OWN[name], options
+    if name in RIVALS:
+        return getattr(importlib.import_module("rivals"), name), options
     return getattr(importlib.import_module("langenode.samplers"), name), options
 
 
@@ -202,7 +223,7 @@ def _errors(case: Case, reference: Reference, sampled: Sampled) -> dict[str, Any
         outside = _distance(mean_out, std_out, reference.mean_out, reference.std_out)
         found |= dict(zip(("mean out", "std out"), outside, strict=True))
     if reference.draws is not None:
-        values = np.asarray(jax.jit(jax.vmap(case.judged))(sampled.draws), float)
+        values = _values(case.judged, sampled)
         log_weights = np.asarray(sampled.log_weights, float)
         shares = np.exp(log_weights - log_weights.max())
         found["energy"] = energy_distance(values, shares / shares.sum(), reference)

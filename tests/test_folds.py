@@ -15,10 +15,11 @@ import langenode as ln
 from commands import OWN, done, frame, metrics_of, options
 from langenode.data import DataError, assign_folds, by_fold, num_folds, padded
 from langenode.experiments import own
-from langenode.fitting import cross, plan
+from langenode.fitting import cross, plan, weights
 from langenode.fitting.cross import FoldPoints
 from langenode.fitting.solve import Solved
 from langenode.inference.calibration import Calibration, Errors, calibration_of
+from langenode.scores.skill import Scores
 from langenode.scores.verdict import judge
 
 SMALL = {
@@ -376,3 +377,31 @@ def test_force_replaces_the_files_of_folds_and_a_given_split_has_none(run):
     assert "cross_validation" not in metrics_of(place / "run")
     config = plan.plan_data(relaxations(), {**SMALL, "data": {"split": [0.5, 0.25, 0.25]}})[1]
     assert config.data.folds is None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*not to be trusted")  # so few draws
+def test_a_run_whose_weights_are_chosen_by_score_keeps_both_fits_of_every_fold(run, monkeypatch):
+    """All weights are said to be better; what was chosen is read again by later stages."""
+    home, _ = run
+    place = home / "chosen"
+    place.mkdir()
+    shutil.copy(home / "readings.csv", place)
+
+    def held_out(config, problem, held_out):
+        crps = np.full((2, 1), 0.5 if config.stochastic == "all" else 1.0)
+        return Scores(crps, np.ones((2, 1)), np.ones((2, 1)), np.ones((2, 1)))
+
+    monkeypatch.setattr(weights, "held_out_scores", held_out)
+    words = "choose_weights=true ensemble-hmc.num_members=3 ensemble-hmc.num_leapfrog=4 ensemble-hmc.num_warmup=2 "
+    words += "ensemble-hmc.most_transitions=16 ensemble-hmc.num=24 langevin.num_steps=4 data.folds=2"
+    done("fit", "readings.csv", "--out", "run", *FOLDS, *options(words), cwd=place)
+    names = {path.name for path in (place / "run").glob("fold-*")}
+    assert names == {f"fold-{number}{part}.langenode" for number in (1, 2) for part in ("", "-mle", "-all")}
+    found = metrics_of(place / "run")
+    [choice] = [one for one in found["choices"] if one["what"] == "stochastic weights"]
+    assert choice["chosen"] == "all" and "held-out trajectories" in choice["why"]
+    before = {path.name: path.stat().st_mtime_ns for path in (place / "run").glob("fold-*")}
+    done("predict", "run", "--force", cwd=place)
+    assert {path.name: path.stat().st_mtime_ns for path in (place / "run").glob("fold-*")} == before
+    assert ln.load_fit(place / "run" / "fit.langenode").config.method == "ensemble-hmc"

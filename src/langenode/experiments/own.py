@@ -118,7 +118,7 @@ class OwnConfig(Config):
     data: OwnData = OwnData()
     model: OwnModel = OwnModel()  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
     choose_weights: bool = False
-    """all weights vary, drawn by ensemble-hmc, where last layers predict validation data worse; not with folds"""
+    """all weights vary, drawn by ensemble-hmc, where last layers predict what is held out worse; both are fitted"""
 
     @pydantic.model_validator(mode="after")
     def _has_a_start_already(self) -> "OwnConfig":

@@ -18,7 +18,7 @@ from langenode._types import Float, Int
 from langenode.config import Config
 from langenode.data import Dataset, Scaling, padded, refine
 from langenode.experiments.base import Experiment
-from langenode.fitting import build, points, solve
+from langenode.fitting import build, points, solve, weights
 from langenode.fitting.build import Prepared, Streams
 from langenode.fitting.fit import Fit
 from langenode.fitting.points import PointChoice
@@ -69,9 +69,9 @@ class Kept:
         del number
         return make()
 
-    def fit(self, number: int, make: Callable[[], Fit]) -> Fit:
-        """The fit of a fold."""
-        del number
+    def fit(self, number: int, make: Callable[[], Fit], name: str = "") -> Fit:
+        """The fit of a fold; `name` is that of another one with other stochastic weights."""
+        del number, name
         return make()
 
 
@@ -88,6 +88,7 @@ class Crossed(NamedTuple):
     tried: list[dict[str, Any]]
     whole: Prepared
     is_cut: bool  # what was held out are windows of trajectories that the fit saw
+    weights: str | None = None  # which vary, where that was chosen by score
 
     def record(self) -> dict[str, Any]:
         """What was done, for people and for JSON."""
@@ -126,16 +127,32 @@ def cross_validate(
         reporter.say(f"fold {number + 1} of {len(folds)}: {_candidates_line(config, found[-1])}")
     names = tried_everywhere(found)
     kinds = [choose_kind(_without(found, number), config, names)[0] for number in range(len(folds))]
-    fits = []
-    for number, (part, kind) in enumerate(zip(folds, kinds, strict=True)):
+
+    def fit_of(number: int, config: Any = config, name: str = "") -> Fit:
+        part, kind = folds[number], kinds[number]
+        what = f"{kind}, {name} weights" if name else kind
         reporter.say(
-            f"fold {number + 1} of {len(folds)}: {kind}, held out: {part.test.num_trajectories} of {len(fold)}"
+            f"fold {number + 1} of {len(folds)}: {what}, held out: {part.test.num_trajectories} of {len(fold)}"
         )
-        make = lambda part=part, kind=kind, of=found[number]: fit_fold(experiment, config, part, of, kind, reporter)  # noqa: E731
-        fits.append(kept.fit(number, make))
+        make = lambda: fit_fold(experiment, config, part, found[number], kind, reporter)  # noqa: E731
+        return kept.fit(number, make, name)
+
+    def trial(number: int, name: str) -> weights.Trial:
+        with weights.unjudged():
+            fit = fit_of(number, weights.for_trial(config, name), "" if name == "last_layer" else name)
+        return weights.Trial(fit, weights.held_out_scores(fit.config, fit.problem, folds[number].held_out))
+
+    chosen, tried = choose_kind(found, config)
+    varying = None
+    if weights.are_open(config):
+        varying = weights.choose_in_folds(len(folds), trial, reporter)
+        fits, tried = varying.fits, [*tried, *varying.tried]
+    else:
+        fits = [fit_of(number) for number in range(len(folds))]
     calibration, factors = calibrate_folds(config, folds, fits)
     is_cut = getattr(config.data, "windows", None) is not None
-    return Crossed(fold, folds, fits, kinds, factors, calibration, *choose_kind(found, config), whole, is_cut)
+    layer = None if varying is None else varying.chosen
+    return Crossed(fold, folds, fits, kinds, factors, calibration, chosen, tried, whole, is_cut, layer)
 
 
 def _candidates_line(config: Any, found: FoldPoints) -> str:
@@ -243,7 +260,8 @@ def _choose_units(
 
 
 def final_point(experiment: Experiment, config: Any, crossed: Crossed) -> PointChoice:
-    """The chosen kind at its maximum likelihood for all data."""
+    """The chosen kind at its maximum likelihood for all data, with the weights that were chosen to vary."""
+    config = config if crossed.weights is None else weights.with_layer(config, crossed.weights)
     candidate = experiment.candidates(config)[crossed.chosen]
     start = build.untrained(experiment, candidate)
     if config.target == "hierarchical":

@@ -65,11 +65,11 @@ class Solved(NamedTuple):
 def find_point(experiment: Experiment, config: Any, data: Prepared, *, reporter: Reporter = QUIET) -> PointChoice:
     """The model at its maximum likelihood, the best of its candidates; and which weights vary, where that is asked."""
     point = points.choose_model(experiment, config, data, reporter=reporter)
-    if getattr(config, "choose_weights", False) and data.validation is not None:
-        from langenode.fitting.weights import choose_weights  # which solves
+    if data.validation is None:
+        return point
+    from langenode.fitting import weights  # which solves
 
-        return choose_weights(point, data, reporter)
-    return point
+    return weights.choose_weights(point, data, reporter) if weights.are_open(config) else point
 
 
 def solve(

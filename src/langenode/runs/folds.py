@@ -15,7 +15,10 @@ from langenode.storage.folder import RunFolder, write_bytes
 
 
 class FoldFiles(cross.Kept):
-    """Two files per fold: the candidates at maximum likelihood, and the fit. With `anew` both are made again."""
+    """Two files per fold: the candidates at maximum likelihood, and the fit. With `anew` both are made again.
+
+    A third has the fit of all weights, where these are compared with last layers.
+    """
 
     def __init__(self, folder: RunFolder, experiment: Experiment, config: Any, data: Dataset, *, anew: bool):
         self.folder, self.experiment, self.config, self.data, self.anew = folder, experiment, config, data, anew
@@ -30,9 +33,9 @@ class FoldFiles(cross.Kept):
         write_bytes(path, container.to_bytes(header, found.models))
         return found
 
-    def fit(self, number: int, make: Callable[[], Fit]) -> Fit:
-        """The fit of a fold."""
-        path = self.folder.fold_fit(number)
+    def fit(self, number: int, make: Callable[[], Fit], name: str = "") -> Fit:
+        """The fit of a fold; `name` is that of another one with other stochastic weights."""
+        path = self.folder.fold_fit(number, name)
         if not self.anew and path.exists():
             config = settle(self.experiment.config, headers.read_fit_header(path)["config"])
             return stored.read_fit(path, self.experiment, config, self.data)

@@ -304,7 +304,8 @@ class Run:
         models = [one for one in point.tried if one not in weights]
         if weights:
             scores = ", ".join(f"{one['name'].removeprefix('weights: ')} {one['error']:.4g}" for one in weights)
-            why = f"CRPS on validation data, in units of the spread: {scores}"
+            on = "held-out trajectories" if "cross_validation" in fit.diagnostics else "validation data"
+            why = f"all where they lower the CRPS on {on} by 1 % and a standard error: {scores}"
             made.append({"what": "stochastic weights", "chosen": point.config.stochastic, "why": why})
         if len(models) > 1:
             errors = ", ".join(f"{one['name']} {one['error']:.3g}" for one in models)

@@ -80,7 +80,7 @@ def agreement(density: Density, points: Float[Array, "chain draw dim"]) -> dict[
     found: dict[str, Any] = {"r_hat": r_hat, "ess": ess}
     if density.residual is None:
         return found
-    seen = _in_function_space(density, points)
+    seen = in_function_space(density, points)
     # A known start depends on no weight: it has neither spread nor R-hat.
     varies = np.ptp(seen[0], axis=(0, 1)) > 0.0
     if varies.any():
@@ -95,7 +95,7 @@ def _read_chains(values: Float[Array, "chain draw number"]) -> tuple[float, floa
     return float(np.max(np.where(np.isnan(r_hat), np.inf, r_hat))), float(np.min(np.where(np.isnan(ess), 0.0, ess)))
 
 
-def _in_function_space(density: Density, points: Float[Array, "chain draw dim"]) -> tuple[np.ndarray, ...]:
+def in_function_space(density: Density, points: Float[Array, "chain draw dim"]) -> tuple[np.ndarray, ...]:
     """Predictions inside and outside the data, log-likelihoods and |z|^2, `(chain, draw, ...)`."""
     norms = np.sum(np.asarray(points) ** 2, axis=2)
     inside, values = (np.asarray(_at_draws(density, kind, points)) for kind in ("residual", "log_likelihood"))

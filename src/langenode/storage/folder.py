@@ -29,7 +29,7 @@ from langenode.storage.writing import (
 )
 
 COMPANION = re.compile(r"companion-[\w.-]+\.langenode")
-FOLD = re.compile(r"fold-\d+(-mle)?\.langenode")
+FOLD = re.compile(r"fold-\d+(-mle|-all)?\.langenode")
 PICTURE = re.compile(r"[\w.-]+\.png")
 # How often the folder may vanish while its lock is taken: another process removes an empty one that it had made.
 MOST_TRIES = 100
@@ -66,9 +66,9 @@ class RunFolder:
         """Return the file of the maximum-likelihood models of a fold, which is numbered from 0."""
         return self.path / f"fold-{number + 1}-mle.langenode"
 
-    def fold_fit(self, number: int) -> Path:
-        """Return the file of the fit of a fold, which is numbered from 0."""
-        return self.path / f"fold-{number + 1}.langenode"
+    def fold_fit(self, number: int, name: str = "") -> Path:
+        """Return the file of the fit of a fold, which is numbered from 0; `name` says which weights vary, if asked."""
+        return self.path / f"fold-{number + 1}{name and f'-{name}'}.langenode"
 
     @property
     def figure_index(self) -> Path:
