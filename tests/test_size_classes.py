@@ -74,6 +74,7 @@ def test_a_padded_batch_has_the_data_first_and_observes_nothing_else():
     assert padded.times.shape == (6, 8)
     assert int(padded.mask.sum()) == int(data.mask.sum())
     for part, whole in zip(batch, padded, strict=True):
+        assert part is not None and whole is not None
         index = tuple(slice(size) for size in part.shape)
         np.testing.assert_array_equal(whole[index], part)
     assert np.all(np.diff(padded.times) >= 0.0)  # no time before the one before it
@@ -104,9 +105,11 @@ def test_point_fits_take_the_same_steps(without_classes, weighting):
 def test_references_and_predictions_are_the_same(without_classes, is_inferred):
     data = relaxations()
     problem = problem_of(data, is_inferred=is_inferred)
+    noise = problem.likelihood
+    assert noise is not None
 
     def both():
-        reference = laplace_reference(problem.model, problem.partition, data, problem.prior, problem.likelihood)
+        reference = laplace_reference(problem.model, problem.partition, data, problem.prior, noise)
         return reference.mean, reference.scale, predict(problem, data, 4, Rule(largest_step=0.1), key=KEY).outputs
 
     for a, b in zip(both(), without_classes(both), strict=True):
@@ -121,7 +124,8 @@ def test_objectives_of_tables_of_one_class_have_one_shape(is_inferred):
     for size in ((5, 7), (6, 8)):
         data = relaxations(*size)
         found = objective(problem_of(data, is_inferred=is_inferred), data, float, is_whole=True)
-        shapes.append(jax.tree.structure(found)), shapes.append([leaf.shape for leaf in jax.tree.leaves(found)])
-    assert shapes[:2] == shapes[2:]
+        shapes.append((jax.tree.structure(found), [leaf.shape for leaf in jax.tree.leaves(found)]))
+    assert shapes[0] == shapes[1]
+    data = relaxations(5, 7)
     plain = objective(problem_of(data, is_inferred=is_inferred), data, float)
-    assert plain.num is None and plain.num_conditions == data.num_trajectories
+    assert plain.num_conditions == data.num_trajectories
