@@ -68,7 +68,7 @@ def test_a_table_of_texts_is_that_of_its_cells():
     coded = Table({name: Texts.of(cells, np.arange(8)) for name, cells in columns.items()}, np.arange(1, 9))
     for name in columns:
         assert plain.kind(name) == coded.kind(name) and plain.is_faulty(name) == coded.is_faulty(name)
-        assert np.array_equal(plain.stamps(name), coded.stamps(name))
+        np.testing.assert_array_equal(np.asarray(plain.stamps(name)), np.asarray(coded.stamps(name)))
     np.testing.assert_array_equal(plain.numbers("numbers"), coded.numbers("numbers"))
     ours, theirs = coded.groups("labels"), plain.groups("labels")
     assert ours.labels == theirs.labels == ("s1", "s2", "s3")
@@ -216,8 +216,10 @@ def test_a_reference_of_parts_is_that_of_the_whole(monkeypatch):
     whole = laplace_reference(*arguments, num_iterations=3)
     monkeypatch.setattr("langenode.data.large.MOST_AT_ONCE", 3)
     parts = laplace_reference(*arguments, num_iterations=3)
+    # Columns of the root are found up to rotations, their products are not.
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-8)
+        one, other = (np.asarray(part) @ np.asarray(part).T if part.ndim == 2 else part for part in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
 
 
 def test_draws_that_were_not_checked_are_a_reservation():

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from speed import common
 from speed.common import Timing
@@ -24,6 +24,29 @@ NUM_TIMES = 200
 FULL, QUICK = 100_000, 10_000
 ROWS_AT_ONCE = 200_000
 UPDATES = 300
+# What is imported, and what reads a file; seconds by the clock and of the processor are printed.
+READERS = {
+    "langenode": ("from langenode.data import load_data", "load_data"),
+    "pandas": ("import pandas", "pandas.read_parquet"),
+}
+TIMED = """{}
+import sys, time
+begin, before = time.perf_counter(), time.process_time()
+{}(sys.argv[1])
+print(time.perf_counter() - begin, time.process_time() - before)
+"""
+
+
+class Cost(NamedTuple):
+    """Seconds by the clock and of the processor, which others cannot change, and peak resident memory in GiB."""
+
+    seconds: float
+    processor: float
+    peak: float
+
+    def about(self) -> dict[str, float]:
+        """What stands beside the seconds in the table."""
+        return {"processor_s": self.processor, "peak_gib": self.peak}
 
 
 def main() -> None:
@@ -41,10 +64,10 @@ def main() -> None:
         reading(record, found, table, told)
         record.write(options.out)
         for what, command in commands(table, Path(name)).items():
-            seconds, peak = measured([sys.executable, "-m", "langenode", *command])
-            timing = Timing(seconds, seconds, 1)
-            record.row(f"`langenode {what}` of a large table", timing, told, peak_gib=peak)
-            found |= {f"{what}_s": seconds, f"{what}_peak_gib": peak}
+            cost = measured([sys.executable, "-m", "langenode", *command])
+            timing = Timing(cost.seconds, cost.seconds, 1)
+            record.row(f"`langenode {what}` of a large table", timing, told, **cost.about())
+            found |= {f"{what}_s": cost.seconds, f"{what}_processor_s": cost.processor, f"{what}_peak_gib": cost.peak}
             record.write(options.out)
         provenance = Path(name) / "run" / "provenance.json"
         if provenance.exists():
@@ -89,11 +112,8 @@ def relaxations(times: Any, count: int, rng: Any) -> tuple[Any, Any]:
     """Forces and noisy readings of some trajectories, (trajectory, time); the force is linear between two times."""
     import numpy as np
 
-    size, rate, phase = (
-        rng.uniform(0.3, 1.0, (2, count, 1)),
-        rng.uniform(0.3, 2.0, (2, count, 1)),
-        rng.uniform(0, 7, (2, count, 1)),
-    )
+    size, rate = rng.uniform(0.3, 1.0, (2, count, 1)), rng.uniform(0.3, 2.0, (2, count, 1))
+    phase = rng.uniform(0.0, 7.0, (2, count, 1))
     force = (size * np.sin(rate * times + phase)).sum(0)
     tau, step = 1.5, times[1] - times[0]
     decay = np.exp(-step / tau)
@@ -109,23 +129,22 @@ def relaxations(times: Any, count: int, rng: Any) -> tuple[Any, Any]:
 
 def reading(record: common.Record, found: dict[str, Any], table: Path, told: str) -> None:
     """Reading alone, beside pandas; each in a process of its own, because memory is counted as well."""
-    ours = "from langenode.data import load_data; import sys, time; b = time.perf_counter(); load_data(sys.argv[1])"
-    theirs = "import pandas, sys, time; b = time.perf_counter(); pandas.read_parquet(sys.argv[1])"
-    for who, code in (("langenode", ours), ("pandas", theirs)):
-        runs = [alone(code + "; print(time.perf_counter() - b)", table) for _ in range(3)]
-        seconds = sorted(run[0] for run in runs)
-        peak = max(run[1] for run in runs)
-        record.row(f"reading a large table, {who}", Timing(seconds[1], seconds[0], 3), told, peak_gib=peak)
-        found |= {f"read_{who}_s": seconds[1], f"read_{who}_peak_gib": peak}
-    found["read_vs_pandas"] = found["read_langenode_s"] / found["read_pandas_s"]
+    for who, code in READERS.items():
+        runs = sorted(alone(TIMED.format(*code), table) for _ in range(3))
+        middle = runs[1]
+        record.row(f"reading a large table, {who}", Timing(middle.seconds, runs[0].seconds, 3), told, **middle.about())
+        found |= {f"read_{who}_s": runs[1].seconds, f"read_{who}_peak_gib": max(run.peak for run in runs)}
+        found[f"read_{who}_processor_s"] = sorted(run.processor for run in runs)[1]
+    found["read_vs_pandas"] = found["read_langenode_processor_s"] / found["read_pandas_processor_s"]
 
 
-def alone(code: str, table: Path) -> tuple[float, float]:
-    """The seconds that a program prints, and its peak memory in GiB."""
+def alone(code: str, table: Path) -> "Cost":
+    """What a program costs that prints its seconds; its imports do not count, but for memory."""
     with tempfile.TemporaryFile("w+") as out:
-        _, peak = measured([sys.executable, "-c", code, str(table)], out)
+        cost = measured([sys.executable, "-c", code, str(table)], out)
         out.seek(0)
-        return float(out.read().split()[-1]), peak
+        seconds, processor = map(float, out.read().split()[-2:])
+        return Cost(seconds, processor, cost.peak)
 
 
 def commands(table: Path, folder: Path) -> dict[str, list[str]]:
@@ -137,15 +156,15 @@ def commands(table: Path, folder: Path) -> dict[str, list[str]]:
     }
 
 
-def measured(command: list[str], out: Any = None) -> tuple[float, float]:
-    """Seconds of a process, and its peak resident memory in GiB."""
+def measured(command: list[str], out: Any = None) -> "Cost":
+    """What a process costs."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=out)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"{' '.join(command[:5])} ended with exit code {process.returncode}")
-    return time.perf_counter() - begin, usage.ru_maxrss / 2**20
+    return Cost(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20)
 
 
 if __name__ == "__main__":
