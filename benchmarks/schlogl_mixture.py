@@ -50,7 +50,7 @@ def log_likelihoods(model, partition, likelihood, data, weights):
 def row(seed: int, scale: float) -> str:
     config = configure("schlogl", [{"method": "paper", "seed": seed}])
     splits = schlogl.simulate(config, Streams.of(seed).data)
-    data, _, scaling = prepare(config, splits.train, None)
+    data, _, scaling, _ = prepare(config, splits.train, None)
     model = fit_point(config, untrained(schlogl.EXPERIMENT, config), data, scaling)
     partition = Partition.of(model, "all")
     centre = partition.flatten(model)

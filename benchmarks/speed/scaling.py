@@ -169,7 +169,8 @@ def _updates(num_samples: int) -> tuple[Callable[[], Any], int, int]:
     if settings.devices.mesh is None:
         return update, 0, num_trained
     one: Any = eqx.filter_jit(training._update)
-    program = one.lower(state, static, seen, key, settings).compile().compiled.as_text()
+    vectors, restored = training._as_vectors(state)
+    program = one.lower(vectors, static, seen, key, settings, restored).compile().compiled.as_text()
     return update, exchanged(program), num_trained
 
 

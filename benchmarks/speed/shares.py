@@ -113,20 +113,21 @@ def programs(state: Any, static: Any, data: Any, key: Any, settings: Any) -> dic
         return batch.loss(eqx.combine(state.params, static), samples).loss
 
     def update(state: Any) -> Any:
-        return training._update(state, static, data, key, settings)
+        return training._update(state, static, data, key, settings, restored)
 
     def rest(state: Any) -> Any:
         given = lambda params, *arguments, key: (Terms(*3 * (jnp.zeros(()),)), params)  # noqa: E731
         with mock.patch.object(training, "loss_and_gradient", given):
             return update(state)
 
+    vectors, restored = training._as_vectors(state)
     samples = light_jit(lambda params: generate(eqx.combine(params, static), batch, keys, diffusion))(state.params)
     return {
         "sampler": in_a_loop(by_gradient(sampler), state.params),
         "model": in_a_loop(by_gradient(model), samples.draw.weights),
         "loss": in_a_loop(by_gradient(loss), samples),
-        "rest": in_a_loop(rest, state),
-        "update": in_a_loop(update, state),
+        "rest": in_a_loop(rest, vectors),
+        "update": in_a_loop(update, vectors),
     }
 
 
