@@ -2,8 +2,7 @@
 
 256 samples of a 1-16-16-1 net (321 weights), 100 steps of Heun's method, squared error, single precision; Diffrax takes
 the same net, steps and method. Then 16-16-16-6, 50 samples, 100 conditions: the last layer stochastic, once with the
-other layers shared and once with every weight repeated for every sample. Last, what a gradient keeps of a step: all,
-the products alone, or nothing.
+other layers shared and once with every weight repeated for every sample.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import numpy as np
 
 from langenode.inference.partition import Partition
 from langenode.inference.problem import simulate
-from langenode.models import neural_ode, sensitivities
+from langenode.models import neural_ode
 from speed import common
 
 
@@ -25,8 +24,6 @@ def main() -> None:
     against_diffrax(record, 256, 100, repeats)
     record.write(options.out)
     shared_layers(record, 50, 100, 20 if options.quick else 50, repeats)
-    record.write(options.out)
-    kept_of_a_step(record, repeats)
     record.write(options.out)
 
 
@@ -140,45 +137,6 @@ def shared_layers(record: common.Record, samples: int, conditions: int, num_time
     record.row("every weight repeated", timings["repeated"], f"{num_times} times", ratio_of_medians=ratio,
                difference_of_gradients=difference)  # fmt: skip
     record.results["node.bll_speedup"] = ratio
-
-
-def kept_of_a_step(record: common.Record, repeats: int) -> None:
-    """The gradient of neural ODEs of several states, by what is kept on the way forward within a step."""
-    sizes = {
-        "50 samples of the last layer, 100 conditions, 6 states": (50, 100, 6, "last_layer"),
-        "50 samples of all weights, 100 conditions, 6 states": (50, 100, 6, "all"),
-        "16 samples of all weights, 40 conditions, 3 states": (16, 40, 3, "all"),
-        "256 samples of all weights, 1 condition, 2 states": (256, 1, 2, "all"),
-    }
-    policies = {"all": "everything_saveable", "products": "dots_saveable", "nothing": "nothing_saveable"}
-    before = sensitivities.KEPT_OF_A_STEP
-    try:
-        for told, size in sizes.items():
-            runs = {}
-            for name, policy in policies.items():
-                sensitivities.KEPT_OF_A_STEP = getattr(jax.checkpoint_policies, policy)
-                runs[name] = compiled_gradient(*size)
-            timings = common.interleaved(runs, repeats)
-            for name, timing in timings.items():
-                record.row(told, timing, f"kept: {name}", ratio_to_all=timing.median / timings["all"].median)
-    finally:
-        sensitivities.KEPT_OF_A_STEP = before
-
-
-def compiled_gradient(samples: int, conditions: int, states: int, where: str) -> Callable[[], Any]:
-    """A gradient by the weights, through 20 times."""
-    layers: dict[str, Any] = {"dynamics_layers": (16, 16), "observation_layers": None}
-    model = neural_ode(num_inputs=10, num_outputs=states, num_hidden=states, **layers, key=jax.random.key(0))
-    partition = Partition.of(model, where)
-    weights = spread(model, partition, samples)
-    times = jnp.broadcast_to(jnp.linspace(0.0, 1.0, 20), (conditions, 20))
-    inputs = jax.random.normal(jax.random.key(2), (conditions, 20, 10))
-
-    def loss(weights: jax.Array) -> jax.Array:
-        return jnp.mean(simulate(model, partition, weights, times, inputs, jnp.ones((conditions, states))) ** 2)
-
-    program = jax.jit(jax.grad(loss)).lower(weights).compile()
-    return lambda: program(weights)
 
 
 def _spans(partition: Partition) -> list[tuple[int, int, int]]:

@@ -42,7 +42,7 @@ def main() -> None:
         record.notes.append(f"programs compiled by a fit of one table and of another of its shape: {programs}")
         record.write(options.out)
         for kind, tables in SIMILAR.items():
-            programs = programs_of(folder / kind, tables)
+            programs = programs_of(folder / f"similar{kind}", tables)
             record.results[f"start.programs_of_similar_table{kind}"] = programs[1]
             sizes = " and ".join(f"{num} x {steps}" for _, num, steps in tables)
             record.notes.append(f"programs compiled by fits of tables of {sizes} (trajectories x times): {programs}")

@@ -27,9 +27,6 @@ _is_forwards: ContextVar[bool] = ContextVar("is_forwards", default=False)
 # Numbers in a state above which steps are differentiated one by one: A costs one tangent of a step for each of them
 # (docs/reference/speed.md).
 LARGEST_STATE = 1
-# A gradient keeps states alone and computes the rest of a step anew: for many conditions in two thirds of the time,
-# since less is written and read; for a single one it takes a quarter longer (docs/reference/speed.md).
-KEPT_OF_A_STEP = jax.checkpoint_policies.nothing_saveable
 
 
 class Forwards(eqx.Module):
@@ -71,8 +68,6 @@ def _opened(function: Callable[..., Array], *arguments: Any) -> tuple[Callable[.
 
 
 def _scan(step: Callable[[Array, Any], Array], start: Array, drive: Any) -> Array:
-    step = jax.checkpoint(step, prevent_cse=False, policy=KEPT_OF_A_STEP)
-
     def advance(state: Array, row: Any) -> tuple[Array, Array]:
         state = step(state, row)
         return state, state

@@ -20,9 +20,9 @@ class Options(DrawnOptions):
     num_warmup: Count = 24
     """transitions at the posterior that adapt step sizes and metric and are discarded"""
     least_transitions: Annotated[int, Field(ge=0)] | None = None
-    """transitions of each member before they may end, once all diagnostics pass; none: 192, or 64 up to 50 weights"""
+    """transitions of each member before they may end, once all diagnostics pass; none: 192, or 128 up to 50 weights"""
     most_transitions: Annotated[int, Field(ge=16)] | None = None
-    """transitions of each member at most; none: 512, or 128 up to 50 weights, or twice that near agreement"""
+    """transitions of each member at most; none: 512, or 256 up to 50 weights, or twice that near agreement"""
     with_evidence: bool = False
     """estimate the log-evidence, roughly, by following the powers of the likelihood down again"""
     distil: Literal["langevin", "bottleneck"] | None = None

@@ -30,7 +30,7 @@ LOOK, FEWEST = 64, 16
 # How well means of predictions inside the data are to be known, in standard deviations of the posterior; the second is
 # for few weights, whose transitions are cheap. Twice as many transitions as usual are made where these are not known,
 # or where members do not agree but are near to it: R-hats of at most NEAR.
-MEAN_ERROR, SMALL_MEAN_ERROR, EXTENSION, NEAR = 0.03, 0.025, 2, 1.1
+MEAN_ERROR, SMALL_MEAN_ERROR, EXTENSION, NEAR = 0.03, 0.015, 2, 1.1
 LOWEST_ACCEPTANCE = 0.1
 # For a log-evidence, trajectories of the annealing are cut into pieces: one long trajectory keeps half of the energy by
 # which the members lag behind the power, whatever its length.
@@ -73,9 +73,9 @@ def ensemble_hmc(
     """Draws of all members together, at most `num_draws`, spread evenly over the transitions.
 
     By default 16 members with trajectories of 256 leapfrog steps, a diagonal metric and 192 to 512 transitions; up to
-    50 weights 32 members, 128 steps, a dense metric and 64 to 128 transitions. Draws end when both verdicts pass and
-    the means of predictions inside the data are known to 0.03 (0.025) standard deviations; for the latter alone up to
-    twice as many transitions are made, if their number is not given.
+    50 weights 32 members, 128 steps, a dense metric and 128 to 256 transitions. Draws end when both verdicts pass and
+    the means of predictions inside the data are known to 0.03 (0.015) standard deviations. If the number of transitions
+    is not given, up to twice as many are made where members nearly agree or means are not known.
     `budget` is in seconds: annealing is never cut, and some transitions are always made. A run resumes at `state`;
     `on_state` is called after every transition. `with_evidence` adds a rough log-evidence, for which the members
     follow the powers down again.
@@ -83,8 +83,8 @@ def ensemble_hmc(
     is_small = density.dim <= MOST_DENSE
     num_members = num_members or (32 if is_small else 16)
     options = _Options(num_leapfrog or (128 if is_small else 256), num_warmup, PIECES if with_evidence else 1)
-    most = most_transitions or (128 if is_small else 512)
-    least = (64 if is_small else 192) if least_transitions is None else least_transitions
+    most = most_transitions or (256 if is_small else 512)
+    least = (128 if is_small else 192) if least_transitions is None else least_transitions
     longest = most_transitions or EXTENSION * most
     limits = _Limits(least, most, longest, SMALL_MEAN_ERROR if is_small else MEAN_ERROR)
     at_least(2, num_members=num_members)
