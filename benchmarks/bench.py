@@ -3,8 +3,9 @@
     make bench            at most 30 minutes on 2 cores
     make bench-quick      at most 5
 
-A subject that fails or takes too long is recorded as such and the others go on. `benchmarks/results.json` has the
-results by name; `benchmarks/results.md` the table, with the settings of every rival. Nothing here is asserted.
+A subject that fails or takes too long is recorded as such and the others go on; `--only` repeats some of them and keeps
+the others of an earlier run. `benchmarks/results.json` has the results by name; `benchmarks/results.md` the table, with
+the settings of every rival. Nothing here is asserted.
 """
 
 import argparse
@@ -55,6 +56,8 @@ def main() -> None:
     options = parser.parse_args()
     begin = time.perf_counter()
     found: dict[str, Any] = {"about": about(options.quick), "subjects": {}}
+    if set(options.only) < set(SUBJECTS) - set(LONG) or set(options.only) <= set(LONG):
+        found = earlier(options.out, options.quick) or found
     for subject in options.only:
         limit = SUBJECTS[subject][options.quick]
         if limit and (HERE / "speed" / f"{FILES.get(subject, subject)}.py").exists():
@@ -62,6 +65,14 @@ def main() -> None:
             found["about"]["seconds"] = time.perf_counter() - begin
             write(found, options.out)
     print(f"{options.out} and {options.out.with_suffix('.md')}, after {time.perf_counter() - begin:.0f} s")
+
+
+def earlier(out: Path, quick: bool) -> dict[str, Any] | None:
+    """What an earlier run of the same sizes has written, where a few subjects are repeated; each has its date."""
+    if not out.exists():
+        return None
+    kept = json.loads(out.read_text())
+    return {"about": kept["about"], "subjects": kept["subjects"]} if kept["about"]["quick"] == quick else None
 
 
 def about(quick: bool) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def about(quick: bool) -> dict[str, Any]:
         except Exception:  # a peer that is not installed
             versions[name] = "absent"
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "quick": quick,
         "cores": os.cpu_count(),
         "processor": platform.processor() or platform.machine(),
@@ -85,10 +96,15 @@ def about(quick: bool) -> dict[str, Any]:
     }
 
 
+def now() -> str:
+    """The date and time in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def run(subject: str, limit: float, quick: bool) -> dict[str, Any]:
     """One subject in its own process; what it wrote, how long it took, and how it ended."""
     print(f"== {subject} (at most {limit} s)", flush=True)
-    load, begin = os.getloadavg()[0], time.perf_counter()
+    load, begin, date = os.getloadavg()[0], time.perf_counter(), now()
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "record.json"
         module = f"speed.{FILES.get(subject, subject)}"
@@ -103,7 +119,7 @@ def run(subject: str, limit: float, quick: bool) -> dict[str, Any]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # and what it started
         record = json.loads(out.read_text()) if out.exists() else {"results": {}, "rows": [], "notes": []}
-    record |= {"ended": ended, "seconds": time.perf_counter() - begin}
+    record |= {"date": date, "ended": ended, "seconds": time.perf_counter() - begin}
     return record | {"load_before": load, "load_after": os.getloadavg()[0]}
 
 
@@ -144,7 +160,8 @@ def table(found: dict[str, Any], results: dict[str, Any], missing: list[str]) ->
     ]
     for subject, record in found["subjects"].items():
         load = f"load {record['load_before']:.2f} before, {record['load_after']:.2f} after"
-        lines += ["", f"## {subject}", "", f"{record['ended']}, {record['seconds']:.0f} s, {load}.", ""]
+        begun = f"{record['date']}: " if "date" in record else ""
+        lines += ["", f"## {subject}", "", f"{begun}{record['ended']}, {record['seconds']:.0f} s, {load}.", ""]
         lines += ["| what | median [s] | least [s] | repeats | settings | numbers |", "|---|---|---|---|---|---|"]
         for row in record["rows"]:
             extra = {k: v for k, v in row.items() if k not in ("who", "settings", "median", "least", "repeats")}
