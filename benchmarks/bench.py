@@ -28,7 +28,7 @@ SUBJECTS = {
     "sampler": (600, 120),
     "memory": (420, 60),
     "node": (180, 90),
-    "start": (420, 120),
+    "start": (480, 120),
     "shares": (180, 30),
     "growth": (300, 80),
     "accuracy": (600, 0),
@@ -39,6 +39,7 @@ SUBJECTS = {
 LONG = ("large_table",)
 # Files that are not named after their subject.
 FILES = {"large_table": "own_large"}
+TOTAL = (1800, 300)  # seconds of all together, in full and quick; a subject has what is left of it at most
 EXPECTED = (
     "sampler.vs_diffrax", "sampler.vs_torchsde", "sampler.vs_torchsde_adjoint", "sampler.gemm_share", "memory.mib",
     "memory.time_ratio", "node.vs_diffrax", "node.bll_speedup", "accuracy.ou.time_ratio", "accuracy.schlogl.time_ratio",
@@ -59,8 +60,9 @@ def main() -> None:
     if set(options.only) < set(SUBJECTS) - set(LONG) or set(options.only) <= set(LONG):
         found = earlier(options.out, options.quick) or found
     for subject in options.only:
-        limit = SUBJECTS[subject][options.quick]
-        if limit and (HERE / "speed" / f"{FILES.get(subject, subject)}.py").exists():
+        left = TOTAL[options.quick] - (time.perf_counter() - begin)
+        limit = SUBJECTS[subject][options.quick] if subject in LONG else min(SUBJECTS[subject][options.quick], left)
+        if limit > 0 and (HERE / "speed" / f"{FILES.get(subject, subject)}.py").exists():
             found["subjects"][subject] = run(subject, limit, options.quick)
             found["about"]["seconds"] = time.perf_counter() - begin
             write(found, options.out)
@@ -103,7 +105,7 @@ def now() -> str:
 
 def run(subject: str, limit: float, quick: bool) -> dict[str, Any]:
     """One subject in its own process; what it wrote, how long it took, and how it ended."""
-    print(f"== {subject} (at most {limit} s)", flush=True)
+    print(f"== {subject} (at most {limit:.0f} s)", flush=True)
     load, begin, date = os.getloadavg()[0], time.perf_counter(), now()
     with tempfile.TemporaryDirectory() as name:
         out = Path(name) / "record.json"
@@ -114,7 +116,7 @@ def run(subject: str, limit: float, quick: bool) -> dict[str, Any]:
             code = process.wait(limit)
             ended = "complete" if code == 0 else f"failed with exit code {code}"
         except subprocess.TimeoutExpired:
-            ended = f"stopped after {limit} s"
+            ended = f"stopped after {limit:.0f} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # and what it started
