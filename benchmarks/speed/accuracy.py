@@ -92,8 +92,11 @@ def rivals(record: common.Record, experiment: str, budget: float, folder: Path) 
                 seconds, w1 = float(found.seconds[at]), float(found.w1[at])
             else:
                 seconds, w1 = drawn(experiment, method, budget, folder)
+        except subprocess.TimeoutExpired as problem:
+            record.notes.append(f"{experiment}, {who}: not within {problem.timeout:.0f} s")
+            continue
         except (subprocess.SubprocessError, OSError) as problem:
-            record.notes.append(f"{experiment}, {who}: {problem}")
+            record.notes.append(f"{experiment}, {who}: {type(problem).__name__}")
             continue
         record.row(f"{experiment}, {who}", Timing(seconds, seconds, 1), "seed 0", w1=w1)
         record.results.setdefault(f"accuracy.{experiment}.rivals", {})[method] = {"seconds": seconds, "w1": w1}

@@ -80,7 +80,7 @@ class Prepared(NamedTuple):
         return self.train if self.some is None else self.some
 
 
-# Steps to the mode of a posterior; few where the data are so many that a pass over them takes minutes.
+# Steps to the mode of a posterior; few where a pass over all data takes minutes.
 MOST_STEPS, FEW_STEPS = 50, 4
 # No method here can sample more weights than this.
 MOST_WEIGHTS, MOST_NUMBERS = 10_000_000, 100_000_000
