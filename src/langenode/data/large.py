@@ -12,7 +12,7 @@ MOST_AT_ONCE = 1000
 # Trajectories of an update.
 BATCH = 128
 # Readings behind the point estimate, whose every step looks at all of them, and held out for validation and for test:
-# with a thousand samples of each they are kept in memory several times. Limits on the number of trajectories behind them.
+# with a thousand samples of each they are kept in memory several times. Then the limits of their trajectories.
 READINGS, FEWEST, MOST = 25_000, 100, 1000
 
 
